@@ -1,6 +1,6 @@
 """One request to an extender and its answer.
 
-Requests are written here for the same reason as those to the API server (app.kube.exchange).
+Requests are written here for the same reason as those to the API server (app.kube.client).
 """
 
 import asyncio

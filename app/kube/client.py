@@ -1,6 +1,7 @@
 """Sends requests to the API server and opens streams, fast enough for more than a thousand bindings per second.
 
-Requests use our own connections (app.kube.exchange), streams use aiohttp's session.
+Streams use aiohttp's session, requests our own connections. What the session adds to each request (cookies, middlewares, a task,
+a writer, building headers) costs more than the rest of a small request, and there are a dozen for every preemption.
 
 Headers, TLS settings, timeouts and the server's part of the URL are computed once. A request passes the rate limit, waits for
 one of ``limit`` places and for a connection; then its guard is asked and its first byte is sent. aiohttp's exceptions are
@@ -18,7 +19,7 @@ import aiohttp
 from multidict import CIMultiDict
 from yarl import URL
 
-from app.http.body import read_beginning
+from app.http.body import read_beginning, read_whole
 from app.http.pool import Pool
 from app.http.request import Progress, Route
 from app.kube.backoff import TokenBucket
@@ -32,7 +33,6 @@ from app.kube.errors import (
     Unauthorized,
     error_from_response,
 )
-from app.kube.exchange import MAX_ERROR_BODY, Answer, Request, exchange
 from app.kube.transport import JSON, Guard, Response
 from app.runtime.shortages import SHORTAGES
 
@@ -49,6 +49,15 @@ KEEPALIVE: Final = 30.0
 MAX_THROTTLED: Final = 10
 MAX_RETRY_AFTER: Final = 10.0
 
+#: Largest answers in bytes: of errors, to reads (a list may be as large as the cluster), and to writes (objects in etcd have at
+#: most 1.5 MB).
+MAX_ERROR_BODY: Final = 1024 * 1024
+MAX_READ: Final = 1024 * 1024 * 1024
+MAX_WRITTEN: Final = 16 * 1024 * 1024
+
+#: Methods that may be repeated on another connection, as in aiohttp's session.
+_REPEATABLE: Final = frozenset({"GET", "DELETE"})
+_BROKEN: Final = (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError)
 _CLOSED: Final = "KubeClient is used outside of its context"
 _AUTOMATIC: Final = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
 _SOCKET_OPTIONS: Final = (
@@ -213,7 +222,7 @@ class KubeClient:
         lines: bytes,
         seconds: float,
         guard: Guard | None,
-    ) -> Answer:
+    ) -> "_Answer":
         def check() -> None:
             if guard is not None and not guard():
                 raise NotLeading(method, target.partition("?")[0])
@@ -223,10 +232,10 @@ class KubeClient:
             raise RuntimeError(_CLOSED)
         route = self._current_route()
         head = route.head(method, target[1:], lines, None if body is None else len(body))
-        request = Request(method, head if body is None else head + body, check)
+        request = _Request(method, head if body is None else head + body, check)
         started, progress = asyncio.get_running_loop().time(), Progress("")
         try:
-            answer = await exchange(self._pool, route, request, started + seconds, progress)
+            answer = await _exchange(self._pool, route, request, started + seconds, progress)
         except (aiohttp.ClientError, TimeoutError, OSError) as err:
             self._observe(method, 0, started)
             _fail(method, target, err, sent=progress.sent)
@@ -331,6 +340,63 @@ class KubeClient:
                     continue
             self._note_refusal(error)
             raise error
+
+
+class _Answer(NamedTuple):
+    """An answer, whatever its status; the body of an error is cut after MAX_ERROR_BODY bytes."""
+
+    status: int
+    #: The Retry-After header.
+    retry_after: str | None
+    body: bytes
+
+
+class _Request(NamedTuple):
+    """One request, encoded."""
+
+    method: str
+    data: bytes
+    #: Called right before the first byte is written to a connection. What it raises ends the exchange.
+    before_sending: Callable[[], None]
+
+
+async def _exchange(
+    pool: Pool, route: Route, request: _Request, deadline: float, progress: Progress
+) -> _Answer:
+    """Sends one request and reads the answer, until ``deadline`` in the loop's time.
+
+    A connection that the server has closed is replaced if the method allows it. Raises TimeoutError,
+    ClientError (also for an answer that is too large), OSError.
+    """
+    if request.method in _REPEATABLE:
+        try:
+            return await _once(pool, route, request, deadline, progress)
+        except aiohttp.ClientConnectorError:
+            raise
+        except _BROKEN:
+            pass
+    return await _once(pool, route, request, deadline, progress)
+
+
+async def _once(
+    pool: Pool, route: Route, request: _Request, deadline: float, progress: Progress
+) -> _Answer:
+    connection = await pool.take(route, deadline)
+    try:
+        request.before_sending()
+        progress.sent = True
+        connection.write((request.data,))
+        status, headers = await connection.answer()
+        if status >= 300:
+            body = await read_beginning(connection, MAX_ERROR_BODY)
+        else:
+            limit = MAX_READ if request.method == "GET" else MAX_WRITTEN
+            body = await read_whole(connection, limit)
+    except BaseException:
+        pool.drop(connection)
+        raise
+    pool.give_back(route, connection)
+    return _Answer(status, headers.get("Retry-After"), body)
 
 
 class _Chunks:

@@ -33,7 +33,7 @@ def binding_body(namespace: str, name: str, uid: str, node: str) -> bytes:
 
 
 def delete_body(uid: str) -> bytes:
-    """DeleteOptions with the pod's own grace period, for the pod with this uid only."""
+    """DeleteOptions with the object's own grace period, for the object with this uid only."""
     return _ENCODER.encode(
         {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
     )

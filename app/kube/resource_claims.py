@@ -24,7 +24,7 @@ from app.kube.errors import (
     may_take_effect,
 )
 from app.kube.lookup import read_object
-from app.kube.payloads import object_patch
+from app.kube.payloads import delete_body, object_patch
 from app.kube.transport import (
     JSON,
     MERGE_PATCH,
@@ -176,15 +176,10 @@ class ResourceClaimRequests:
 
     async def delete(self, claim: ResourceClaim) -> None:
         """Deletes the claim with this uid."""
-        options = {
-            "apiVersion": "v1",
-            "kind": "DeleteOptions",
-            "preconditions": {"uid": claim.uid},
-        }
         await self._transport.request(
             "DELETE",
             _path(claim.namespace, claim.name),
-            body=msgspec.json.encode(options),
+            body=delete_body(claim.uid),
             content_type=JSON,
             guard=self._may_write,
         )

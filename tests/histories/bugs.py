@@ -11,7 +11,7 @@ import msgspec
 
 from app.extender.chain import ExtenderChain
 from app.extender.transport import HTTPTransport
-from app.kube import exchange, watch, writer
+from app.kube import client, watch, writer
 from app.kube.errors import Forbidden, NotFound, Unauthorized
 from app.kube.informer import Store
 from app.kube.transport import path_segment
@@ -102,13 +102,13 @@ def status_patches_do_not_say_which_pod_they_mean():
 
 @bug
 def the_lease_is_looked_at_before_the_connection_is_made():
-    once = exchange._once
+    once = client._once
 
     async def early(pool, route, request, *more):
         request.before_sending()
         return await once(pool, route, request._replace(before_sending=lambda: None), *more)
 
-    yield mock.patch.object(exchange, "_once", early)
+    yield mock.patch.object(client, "_once", early)
 
 
 @bug

@@ -13,7 +13,6 @@ import pytest
 
 from app.http.proxy import Proxy, parse_proxy
 from app.kube import client as client_module
-from app.kube import exchange
 from app.kube.client import (
     ClientLimits,
     KubeClient,
@@ -381,7 +380,6 @@ async def test_a_long_message_is_cut():
 
 
 async def test_a_huge_error_is_cut(monkeypatch):
-    monkeypatch.setattr(exchange, "MAX_ERROR_BODY", 1000)
     monkeypatch.setattr(client_module, "MAX_ERROR_BODY", 1000)
 
     async def flood(request):
@@ -401,7 +399,7 @@ async def test_a_huge_error_is_cut(monkeypatch):
     ("method", "limit"), [("GET", "MAX_READ"), ("POST", "MAX_WRITTEN"), ("PATCH", "MAX_WRITTEN")]
 )
 async def test_an_answer_that_is_too_large(method, limit, monkeypatch):
-    monkeypatch.setattr(exchange, limit, 9)
+    monkeypatch.setattr(client_module, limit, 9)
 
     async def reply(request):
         await request.answer(200, b"x" * (10 if request.target == "/x" else 9))
