@@ -15,11 +15,11 @@ from app.extender import events
 from app.extender.answers import excerpt, retry_after
 from app.extender.breaker import Admission, Breaker, State
 from app.extender.config import ExtenderConfig, ExtenderConfigError, Verb, redacted
-from app.extender.errors import NO_ANSWER, ErrorAnswer, ExtenderError, Outcome, TransportError
+from app.extender.errors import NO_ANSWER, CallOutcome, ErrorAnswer, ExtenderError, TransportError
 from app.extender.exchange import Large
 from app.extender.memory import AnswerMemory
 from app.extender.tls import TLSSource
-from app.extender.transport import HTTPTransport, Response, Transport
+from app.extender.transport import ExtenderResponse, ExtenderTransport, HTTPTransport
 from app.http.files import TokenFile
 from app.http.proxy import proxy_for
 from app.model.pod import Pod, PodTemplate
@@ -56,7 +56,7 @@ class HTTPExtender:
         config: ExtenderConfig,
         *,
         sink: events.Sink = events.ignore,
-        transport: Transport | None = None,
+        transport: ExtenderTransport | None = None,
         memory: AnswerMemory | None = None,
         environ: Mapping[str, str] = os.environ,
         may_call: Callable[[], bool] = lambda: True,
@@ -254,18 +254,22 @@ class HTTPExtender:
         except TransportError as err:
             raise self._error(call, err.text, err.outcome, sent=err.sent) from err
         except AnswerError as err:
-            raise self._error(call, str(err), Outcome.BAD_ANSWER) from err
+            raise self._error(call, str(err), CallOutcome.BAD_ANSWER) from err
         except _Refusal as err:
-            raise self._error(call, str(err), Outcome.ERROR) from err
+            raise self._error(call, str(err), CallOutcome.ERROR) from err
         except ExtenderError:
             raise
         except Exception as err:
             raise self._unexpected(call, err) from err
-        call.outcome = Outcome.SUCCESS
+        call.outcome = CallOutcome.SUCCESS
         return answer
 
     async def _read(
-        self, call: "_Call", response: Response, reader: AnswerReader[A], asked: ExtenderArgs | None
+        self,
+        call: "_Call",
+        response: ExtenderResponse,
+        reader: AnswerReader[A],
+        asked: ExtenderArgs | None,
     ) -> A:
         """The answer in a response. Raises AnswerError, and ExtenderError for a status other than 200."""
         call.received = response.received
@@ -290,12 +294,12 @@ class HTTPExtender:
         self._emit(events.CallHeldBack(self.name, call.verb))
         text = f'extender "{self.name}" is not called because it does not answer'
         last = self._last_failure[call.verb]
-        return self._error(call, f"{text}: {last}", Outcome.HELD_BACK, sent=False)
+        return self._error(call, f"{text}: {last}", CallOutcome.HELD_BACK, sent=False)
 
     def _report(self, call: "_Call", admission: Admission, began: float, now: float) -> None:
         breaker = self._breakers[call.verb]
         before = breaker.state
-        if call.outcome in {Outcome.CANCELLED, Outcome.STALE, Outcome.SHORTAGE}:
+        if call.outcome in {CallOutcome.CANCELLED, CallOutcome.STALE, CallOutcome.SHORTAGE}:
             breaker.abandoned(admission, now)
         elif call.outcome.unanswered:
             breaker.failed(admission, began, now)
@@ -320,25 +324,25 @@ class HTTPExtender:
         self._warned = problem
         return headers
 
-    def _status_error(self, call: "_Call", response: Response) -> ExtenderError:
+    def _status_error(self, call: "_Call", response: ExtenderResponse) -> ExtenderError:
         path, url = self.config.path(call.verb), redacted(self.config.url(call.verb))
         text = f"failed {path} with extender at URL {url}, code {response.status}"
-        return self._error(call, text, Outcome.STATUS, response=response)
+        return self._error(call, text, CallOutcome.STATUS, response=response)
 
     def _unexpected(self, call: "_Call", err: Exception) -> ExtenderError:
         """The ExtenderError for an answer that raised an unexpected exception."""
         warning = f"reading the answer to {call.verb.value} failed: {err!r:.500}"
         self._emit(events.ExtenderWarning(self.name, warning))
         text = f"the answer cannot be read: {type(err).__name__}"
-        return self._error(call, text, Outcome.BAD_ANSWER)
+        return self._error(call, text, CallOutcome.BAD_ANSWER)
 
     def _error(
         self,
         call: "_Call",
         text: str,
-        outcome: Outcome,
+        outcome: CallOutcome,
         *,
-        response: Response | None = None,
+        response: ExtenderResponse | None = None,
         sent: bool = True,
     ) -> ExtenderError:
         call.outcome = outcome
@@ -373,7 +377,7 @@ class _Call(msgspec.Struct):
 
     verb: Verb
     pod: Pod | None = None
-    outcome: Outcome = Outcome.CANCELLED
+    outcome: CallOutcome = CallOutcome.CANCELLED
     received: int = 0
     answer: bytes = b""
     retry_after: float | None = None

@@ -8,7 +8,7 @@ from app.model.status import SchedulingError
 from app.wire.go_json import clean
 
 
-class Outcome(enum.StrEnum):
+class CallOutcome(enum.StrEnum):
     """How a call ended: the metric label."""
 
     SUCCESS = "success"
@@ -38,8 +38,10 @@ class Outcome(enum.StrEnum):
         return self in _UNANSWERED
 
 
-_UNANSWERED: Final = frozenset({Outcome.TIMEOUT, Outcome.UNREACHABLE, Outcome.BROKEN})
-_LOST: Final = frozenset({Outcome.TIMEOUT, Outcome.BROKEN, Outcome.STALE, Outcome.BAD_ANSWER})
+_UNANSWERED: Final = frozenset({CallOutcome.TIMEOUT, CallOutcome.UNREACHABLE, CallOutcome.BROKEN})
+_LOST: Final = frozenset(
+    {CallOutcome.TIMEOUT, CallOutcome.BROKEN, CallOutcome.STALE, CallOutcome.BAD_ANSWER}
+)
 # Answers of gateways that do not know what happened to the request.
 _GATEWAY_STATUS: Final = frozenset({502, 503, 504})
 
@@ -51,7 +53,7 @@ _MAX_TEXT: Final = 16 * 1024
 class TransportError(Exception):
     """An exchange without an answer. ``sent``: whether any byte of the request may have reached the extender."""
 
-    def __init__(self, outcome: Outcome, text: str, *, sent: bool) -> None:
+    def __init__(self, outcome: CallOutcome, text: str, *, sent: bool) -> None:
         super().__init__(text)
         self.outcome: Final = outcome
         self.text: Final = text
@@ -77,7 +79,7 @@ class ExtenderError(SchedulingError):
         *,
         extender: str,
         verb: Verb,
-        outcome: Outcome,
+        outcome: CallOutcome,
         answer: ErrorAnswer = NO_ANSWER,
         retry_after: float | None = None,
         sent: bool = True,

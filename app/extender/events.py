@@ -9,7 +9,7 @@ import msgspec
 
 from app.extender.breaker import State
 from app.extender.config import Verb
-from app.extender.errors import ExtenderError, Outcome
+from app.extender.errors import CallOutcome, ExtenderError
 from app.model.pod import Pod
 from app.wire.extender_v1 import Body
 
@@ -29,7 +29,7 @@ class CallFinished(msgspec.Struct, frozen=True):
 
     extender: str
     verb: Verb
-    outcome: Outcome
+    outcome: CallOutcome
     seconds: float
     sent: int
     received: int

@@ -31,7 +31,7 @@ _END_SECONDS: Final = 0.1
 _SMALL_ANSWER: Final = 1024 * 1024
 
 
-class Response(msgspec.Struct, frozen=True):
+class ExtenderResponse(msgspec.Struct, frozen=True):
     """An answer: the whole body of a 200, at most the first ERROR_BODY_BYTES of any other.
 
     A large answer that was decoded while it was read has no body, but the ``stream`` that decoded it.
@@ -87,7 +87,7 @@ async def exchange(
     *,
     max_bytes: int,
     before_sending: Callable[[Request], None],
-) -> Response:
+) -> ExtenderResponse:
     """Sends a request and reads the answer; of one other than 200 the first ERROR_BODY_BYTES.
 
     ``before_sending`` is called once there is a connection; what it raises ends the exchange. Raises TimeoutError,
@@ -135,13 +135,13 @@ async def _send_batches(connection: Connection, head: bytes, body: Body) -> None
 
 async def _read(
     connection: Connection, answer: Answer, request: Request, max_bytes: int
-) -> Response:
+) -> ExtenderResponse:
     """The rest of an answer. Raises what ``exchange`` does."""
     status, headers = answer
     gzipped = headers.get("Content-Encoding", "").lower() == "gzip"
     payload = GzipReader(connection) if gzipped else connection
     if status != 200:
-        return Response(status, headers, await _beginning(payload))
+        return ExtenderResponse(status, headers, await _beginning(payload))
     if _declared(headers) > max_bytes:
         raise too_large(max_bytes)
     large = request.large
@@ -149,7 +149,7 @@ async def _read(
     chunks = await _value(payload, one_go + 1)
     received = sum(map(len, chunks))
     if received <= one_go:
-        return Response(status, headers, b"".join(chunks))
+        return ExtenderResponse(status, headers, b"".join(chunks))
     if large is None or received > max_bytes:
         raise too_large(max_bytes)
     async with large.memory.place(request.deadline), asyncio.timeout_at(request.deadline):
@@ -163,7 +163,7 @@ async def _read(
             if received > max_bytes:
                 raise too_large(max_bytes)
             await _feed(stream, chunk)
-    return Response(status, headers, b"", stream, received)
+    return ExtenderResponse(status, headers, b"", stream, received)
 
 
 async def _feed(stream: Stream, chunk: bytes) -> None:

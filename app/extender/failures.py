@@ -8,7 +8,7 @@ from typing import Final
 import aiohttp
 
 from app.extender.config import redacted
-from app.extender.errors import Outcome, TransportError
+from app.extender.errors import CallOutcome, TransportError
 from app.http.body import BadEncodingError
 from app.http.connection import MalformedAnswerError
 from app.http.request import Progress
@@ -42,36 +42,38 @@ def timed_out(progress: Progress) -> TransportError:
         text = f"{reason} (Client.Timeout or context cancellation while reading body)"
     else:
         text = _post(progress.url, f"{reason} (Client.Timeout exceeded while awaiting headers)")
-    return TransportError(Outcome.TIMEOUT, text, sent=progress.sent)
+    return TransportError(CallOutcome.TIMEOUT, text, sent=progress.sent)
 
 
 def too_large(limit: int) -> TransportError:
     """The answer is larger than the limit."""
-    return TransportError(Outcome.BAD_ANSWER, f"the answer has more than {limit} bytes", sent=True)
+    return TransportError(
+        CallOutcome.BAD_ANSWER, f"the answer has more than {limit} bytes", sent=True
+    )
 
 
 def no_memory(places: int) -> TransportError:
     """A large answer could not be read in time because other ones were being read."""
     text = f"the answer is large, and there was no memory for it in time: {places} large answers are read at a time"
-    return TransportError(Outcome.BAD_ANSWER, text, sent=True)
+    return TransportError(CallOutcome.BAD_ANSWER, text, sent=True)
 
 
 def misled(url: str, reason: str) -> TransportError:
     """A redirect that cannot be followed."""
-    return TransportError(Outcome.BAD_ANSWER, _post(url, reason), sent=True)
+    return TransportError(CallOutcome.BAD_ANSWER, _post(url, reason), sent=True)
 
 
 def broken(err: Exception, progress: Progress) -> TransportError:
     """A connection that could not be made, or that broke; ``kept`` from an earlier call."""
     if isinstance(err, BadEncodingError):
-        return TransportError(Outcome.BAD_ANSWER, "gzip: invalid header", sent=progress.sent)
+        return TransportError(CallOutcome.BAD_ANSWER, "gzip: invalid header", sent=progress.sent)
     if progress.in_body:
-        return TransportError(Outcome.BROKEN, "unexpected EOF", sent=progress.sent)
-    outcome = Outcome.BROKEN if progress.sent else Outcome.UNREACHABLE
+        return TransportError(CallOutcome.BROKEN, "unexpected EOF", sent=progress.sent)
+    outcome = CallOutcome.BROKEN if progress.sent else CallOutcome.UNREACHABLE
     if not progress.sent and shortage_in(err) is not None:
-        outcome = Outcome.SHORTAGE
+        outcome = CallOutcome.SHORTAGE
     if progress.kept and isinstance(err, aiohttp.ClientConnectionError | OSError):
-        outcome = Outcome.STALE
+        outcome = CallOutcome.STALE
     return TransportError(outcome, _post(progress.url, _reason(err)), sent=progress.sent)
 
 

@@ -20,8 +20,8 @@ import aiohttp
 import msgspec
 from yarl import URL
 
-from app.extender.errors import Outcome, TransportError
-from app.extender.exchange import ERROR_BODY_BYTES, Large, Request, Response, exchange
+from app.extender.errors import CallOutcome, TransportError
+from app.extender.exchange import ERROR_BODY_BYTES, ExtenderResponse, Large, Request, exchange
 from app.extender.failures import broken, misled, timed_out
 from app.extender.tls import TLSSource
 from app.http.pool import Pool
@@ -30,7 +30,7 @@ from app.http.request import Route
 from app.model.gotext import quote
 from app.wire.extender_v1 import Body
 
-__all__ = ["ERROR_BODY_BYTES", "HTTPTransport", "Response", "Transport"]
+__all__ = ["ERROR_BODY_BYTES", "ExtenderResponse", "ExtenderTransport", "HTTPTransport"]
 
 # URLs are sent as configured, unless they have characters that a request line cannot have.
 _PRINTABLE: Final = re.compile(r"[!#-;=?-\[\]_a-z~]*")
@@ -42,7 +42,7 @@ _DNS_CACHE_SECONDS: Final = 10
 _HEADERS: Final = {"Accept": "*/*", "Accept-Encoding": "gzip", "User-Agent": "aiokube-scheduler"}
 
 
-class Transport(Protocol):
+class ExtenderTransport(Protocol):
     """Sends requests to one extender."""
 
     async def post(
@@ -53,7 +53,7 @@ class Transport(Protocol):
         headers: Mapping[str, str],
         timeout_seconds: float,
         large: Large | None = None,
-    ) -> Response:
+    ) -> ExtenderResponse:
         """Sends one POST and reads the answer: all of a 200, ERROR_BODY_BYTES of any other.
 
         Raises TransportError, and AnswerError from the stream of a large answer.
@@ -97,8 +97,8 @@ class HTTPTransport:
         headers: Mapping[str, str],
         timeout_seconds: float,
         large: Large | None = None,
-    ) -> Response:
-        """See Transport."""
+    ) -> ExtenderResponse:
+        """See ExtenderTransport."""
         deadline = asyncio.get_running_loop().time() + timeout_seconds
         request = Request(url=url, body=body, headers=headers, deadline=deadline, large=large)
         try:
@@ -117,7 +117,7 @@ class HTTPTransport:
 
     # ------------------------------------------------------------ one call
 
-    async def _follow(self, request: Request, route: Route) -> Response:
+    async def _follow(self, request: Request, route: Route) -> ExtenderResponse:
         """Sends a request and follows redirects."""
         redirected = ""
         for _ in range(_MAX_REQUESTS):
@@ -147,7 +147,7 @@ class HTTPTransport:
 
     def _ask_whether_to_call(self, request: Request) -> None:
         if not self._may_call():
-            raise TransportError(Outcome.CANCELLED, _NOT_LEADING, sent=request.sent)
+            raise TransportError(CallOutcome.CANCELLED, _NOT_LEADING, sent=request.sent)
 
     def _opened(self) -> Pool:
         if self._pool is None:

@@ -21,7 +21,7 @@ from app.kube.watch_decoder import (
     DELETED,
     TURN,
     Event,
-    Feed,
+    KindFeed,
     KubeObject,
     ListPart,
     ResourceKind,
@@ -145,7 +145,7 @@ class Informer(Generic[T]):
         self._on_list: Final = on_list
         self._rng: Final = rng
         self._after: Final = tuple(after)
-        self._feed: Final = Feed(kind)
+        self._feed: Final = KindFeed(kind)
         self._store: Final = Store[T]()
 
     @property

@@ -18,7 +18,7 @@ import msgspec
 
 from app.kube.errors import Gone, KubeApiError
 from app.kube.transport import Reader
-from app.kube.watch_decoder import Feed, KubeObject, ListPart, ResourceKind
+from app.kube.watch_decoder import KindFeed, KubeObject, ListPart, ResourceKind
 from app.wire.envelope import DecodeError, ListPage
 from app.wire.sanitize import sanitized
 
@@ -34,7 +34,7 @@ SLICE_BYTES: Final = 1 << 20
 LIST_PATIENCE: Final = 30.0
 
 
-async def list_pages(reader: Reader, feed: Feed[T]) -> AsyncGenerator[ListPart[T], None]:
+async def list_pages(reader: Reader, feed: KindFeed[T]) -> AsyncGenerator[ListPart[T], None]:
     """The list in parts; if its continue token expires, it begins again with a single page."""
     limited = {**feed.kind.params, "limit": str(PAGE_SIZE)}
     try:
@@ -48,7 +48,7 @@ async def list_pages(reader: Reader, feed: Feed[T]) -> AsyncGenerator[ListPart[T
 
 
 async def _parts(
-    reader: Reader, feed: Feed[T], params: dict[str, str]
+    reader: Reader, feed: KindFeed[T], params: dict[str, str]
 ) -> AsyncGenerator[ListPart[T], None]:
     keys: set[str] = set()
     feed.unreadable.clear()
@@ -104,7 +104,7 @@ def _slices(objects: list[msgspec.Raw]) -> Iterator[list[msgspec.Raw]]:
         yield some
 
 
-def _decoded(feed: Feed[T], objects: list[msgspec.Raw]) -> Mapping[str, T]:
+def _decoded(feed: KindFeed[T], objects: list[msgspec.Raw]) -> Mapping[str, T]:
     """The objects that can be decoded, by key."""
     skipped: list[DecodeError] = []
     items = feed.kind.decoder.decode_all(objects, skipped)

@@ -30,7 +30,7 @@ from app.kube.errors import (
 )
 from app.kube.listing import list_pages
 from app.kube.transport import Reader
-from app.kube.watch_decoder import Event, Feed, KubeObject, LineSplitter, ListPart
+from app.kube.watch_decoder import Event, KindFeed, KubeObject, LineSplitter, ListPart
 
 logger = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ async def watch_once(
 
 
 async def watch_resuming(
-    reader: Reader, feed: Feed[T], rng: np.random.Generator
+    reader: Reader, feed: KindFeed[T], rng: np.random.Generator
 ) -> AsyncGenerator[list[Event[T]], None]:
     """The changes since ``feed.resource_version``, a batch per chunk, over any number of connections.
 
@@ -101,7 +101,7 @@ async def watch_resuming(
 
 
 async def watch_forever(
-    reader: Reader, feed: Feed[T], rng: np.random.Generator
+    reader: Reader, feed: KindFeed[T], rng: np.random.Generator
 ) -> AsyncGenerator[Update[T], None]:
     """A list in parts, then batches of changes; another list whenever the history is lost. Never raises."""
     backoff = _retries(rng)
@@ -130,7 +130,7 @@ async def watch_forever(
 
 
 async def _list_and_follow(
-    reader: Reader, feed: Feed[T], rng: np.random.Generator
+    reader: Reader, feed: KindFeed[T], rng: np.random.Generator
 ) -> AsyncGenerator[Update[T], None]:
     async with aclosing(list_pages(reader, feed)) as parts:
         async for part in parts:
@@ -141,9 +141,9 @@ async def _list_and_follow(
 
 
 async def _follow(
-    reader: Reader, feed: Feed[T], rng: np.random.Generator
+    reader: Reader, feed: KindFeed[T], rng: np.random.Generator
 ) -> AsyncGenerator[list[Event[T]], None]:
-    """The events of one connection in batches. Raises KubeApiError as ``Feed.read`` does."""
+    """The events of one connection in batches. Raises KubeApiError as ``KindFeed.read`` does."""
     loop = asyncio.get_running_loop()
     params = {**feed.kind.params, "resourceVersion": feed.resource_version}
     async with aclosing(watch_once(reader, feed.kind.path, params, rng)) as lines:

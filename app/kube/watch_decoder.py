@@ -118,7 +118,7 @@ class LineSplitter:
         return [line for line in lines if line]
 
 
-class Feed(Generic[T]):
+class KindFeed(Generic[T]):
     """The state of the watch of one kind: its resourceVersion, times, and unusable objects."""
 
     def __init__(self, kind: ResourceKind[T]) -> None:

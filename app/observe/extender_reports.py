@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from app.extender.config import Verb
-from app.extender.errors import ExtenderError, Outcome
+from app.extender.errors import CallOutcome, ExtenderError
 from app.extender.events import CallFinished, ErrorIgnored
 from app.model.pod import Pod
 from app.observe.events import by_type
@@ -79,7 +79,7 @@ class ExtenderReports:
             failures.unreported += 1
 
     def _called(self, event: CallFinished) -> None:
-        if event.outcome is not Outcome.SUCCESS:
+        if event.outcome is not CallOutcome.SUCCESS:
             return
         extender, verb = event.extender, event.verb
         failures = self._failures.get((extender, verb))

@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from app.extender.config import Verb
-from app.extender.errors import Outcome
+from app.extender.errors import CallOutcome
 from app.extender.events import (
     CallFinished,
     CallHeldBack,
@@ -230,7 +230,7 @@ class Histories:
         )
 
     def _held_back(self, event: CallHeldBack) -> None:
-        self._add_call(ExtenderCall(event.extender, event.verb.value, Outcome.HELD_BACK.value))
+        self._add_call(ExtenderCall(event.extender, event.verb.value, CallOutcome.HELD_BACK.value))
 
     def _rejected(self, event: NodesRejected) -> None:
         last = self._last_call(event.extender, Verb.FILTER)

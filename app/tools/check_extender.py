@@ -12,7 +12,7 @@ from typing import Final
 
 from app.extender.client import HTTPExtender, token_file, transport_for
 from app.extender.config import ExtenderConfig, Verb
-from app.extender.errors import Outcome, TransportError
+from app.extender.errors import CallOutcome, TransportError
 from app.extender.tls import TLSSource
 from app.tools.extender_checks import (
     CheckFinding,
@@ -101,7 +101,7 @@ class _Caller:
                 seen,
                 seconds=now() - started,
                 failure=error.text,
-                hung_up=error.outcome in {Outcome.BROKEN, Outcome.STALE},
+                hung_up=error.outcome in {CallOutcome.BROKEN, CallOutcome.STALE},
             )
         return dataclasses.replace(
             seen,

@@ -12,7 +12,7 @@ from app.extender.client import HTTPExtender
 from app.extender.config import BreakerSettings
 from app.extender.errors import TransportError
 from app.extender.events import Sink
-from app.extender.transport import HTTPTransport, Response
+from app.extender.transport import ExtenderResponse, HTTPTransport
 from app.wire.extender_v1 import Body
 from tests.fuzz.answers import answer, http
 from tests.fuzz.driver import Figures, History, Slow, in_new_loop
@@ -78,7 +78,9 @@ class Extenders:
         VERBS[verb] += 1
         if verb == "bind" and status == 200 and body in {b"{}", b"null", b'{"Error":""}'}:
             self._bind(sent)
-        return Response(status, random.choice(_HEADERS), body if status == 200 else body[:4096])
+        return ExtenderResponse(
+            status, random.choice(_HEADERS), body if status == 200 else body[:4096]
+        )
 
     def _good(self, verb: str, sent: Any) -> Any:
         match verb:

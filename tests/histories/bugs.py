@@ -15,7 +15,7 @@ from app.kube import client, watch, writer
 from app.kube.errors import Forbidden, NotFound, Unauthorized
 from app.kube.informer import Store
 from app.kube.transport import path_segment
-from app.kube.watch_decoder import Feed
+from app.kube.watch_decoder import KindFeed
 from app.kube.writer import KubeWriter
 from app.model.cluster_event import NODE_ADD
 from app.plugins.volume_binding.reservation import Waiter
@@ -71,20 +71,20 @@ def any_404_to_a_lookup_means_gone():
 
 @bug
 def a_watch_line_that_is_no_JSON_is_skipped():  # noqa: N802 - its name in reports
-    unreadable = Feed._unreadable
+    unreadable = KindFeed._unreadable
 
     def skip(self, err):
         if err.named is not None:
             yield from unreadable(self, err)
 
-    yield mock.patch.object(Feed, "_unreadable", skip)
+    yield mock.patch.object(KindFeed, "_unreadable", skip)
 
 
 @bug
 def any_404_to_a_list_empties_the_kind():
     yield mock.patch.object(watch, "is_absent", mock.AsyncMock(return_value=True))
     never = property(lambda _self: False, lambda _self, _value: None)
-    yield mock.patch.object(Feed, "known", never, create=True)
+    yield mock.patch.object(KindFeed, "known", never, create=True)
 
 
 @bug
@@ -137,7 +137,7 @@ def what_a_list_does_not_have_is_kept():
 
 @bug
 def watches_resume_where_the_last_list_ended():
-    read = Feed.read
+    read = KindFeed.read
 
     def forget(self, lines):
         version = self.resource_version
@@ -145,7 +145,7 @@ def watches_resume_where_the_last_list_ended():
             self.resource_version = version
             yield event
 
-    yield mock.patch.object(Feed, "read", forget)
+    yield mock.patch.object(KindFeed, "read", forget)
 
 
 @bug

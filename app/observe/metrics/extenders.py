@@ -5,7 +5,7 @@ from typing import Any, Final, NamedTuple
 
 from app.extender.breaker import State
 from app.extender.config import Verb
-from app.extender.errors import Outcome
+from app.extender.errors import CallOutcome
 from app.extender.events import (
     BreakerChanged,
     CallFinished,
@@ -18,7 +18,7 @@ from app.observe.events import by_type
 from app.observe.metrics.series import Histogram, MetricFamilies, Sample, exponential
 
 _EXTENDER_VERB: Final = ("extender", "verb")
-_HELD_BACK: Final = Outcome.HELD_BACK.value
+_HELD_BACK: Final = CallOutcome.HELD_BACK.value
 
 
 class _Calls(NamedTuple):
@@ -29,7 +29,7 @@ class _Calls(NamedTuple):
     sent: Sample
     received: Sample
     #: By outcome; created with the first call that ends so.
-    ended: dict[Outcome, Sample]
+    ended: dict[CallOutcome, Sample]
 
 
 class ExtenderMetrics:
@@ -126,7 +126,7 @@ class ExtenderMetrics:
     def expect(self, extender: str, verb: Verb) -> None:
         """Creates the series of an extender's verb before its first call."""
         self._in_flight.labels(extender, verb.value)
-        self._outcomes.labels(extender, verb.value, Outcome.SUCCESS.value)
+        self._outcomes.labels(extender, verb.value, CallOutcome.SUCCESS.value)
         self._breaker_is(extender, verb, State.CLOSED)
 
     def _started(self, event: CallStarted) -> None:

@@ -32,7 +32,7 @@ from app.kube.leases import Lease, LeaseRecord
 from app.observe.events import ElectionStatistics
 from app.runtime.clock import Clock
 from app.scheduler.election.rules import (
-    Create,
+    CreateLease,
     ElectionSettings,
     Observation,
     Wait,
@@ -364,7 +364,7 @@ class LeaseElector:
             self._report_wait(action.until - now, now)
             return _Attempt.TAKEN
         self._signed = True
-        if isinstance(action, Create) or lease is None:
+        if isinstance(action, CreateLease) or lease is None:
             return self._held(await self._store.create(action.record), now)
         if self._leading:
             self._slow_path += 1

@@ -68,13 +68,13 @@ class Observation(msgspec.Struct, frozen=True):
         return self.at + (self.record.duration_seconds or settings.lease_duration)
 
 
-class Create(msgspec.Struct, frozen=True):
+class CreateLease(msgspec.Struct, frozen=True):
     """There is no lease: create it."""
 
     record: LeaseRecord
 
 
-class Update(msgspec.Struct, frozen=True):
+class UpdateLease(msgspec.Struct, frozen=True):
     """The lease is ours or free: replace the record that was seen."""
 
     record: LeaseRecord
@@ -86,7 +86,7 @@ class Wait(msgspec.Struct, frozen=True):
     until: float
 
 
-Action = Create | Update | Wait
+Action = CreateLease | UpdateLease | Wait
 
 
 def observe(record: LeaseRecord, before: Observation | None, now: float) -> Observation:
@@ -112,15 +112,15 @@ def decide(
         until = _deleted_until(observed, settings)
         if until > now:
             return Wait(until)
-        return Create(
+        return CreateLease(
             LeaseRecord(settings.identity, settings.duration_seconds, time, time, transitions=0)
         )
     old = observed.record if observed is not None else LeaseRecord()
     if old.holder == settings.identity:
-        return Update(renewed(old, settings, wall))
+        return UpdateLease(renewed(old, settings, wall))
     if observed is not None and old.holder and observed.expires(settings) > now:
         return Wait(observed.expires(settings))
-    return Update(
+    return UpdateLease(
         msgspec.structs.replace(
             old,
             holder=settings.identity,

@@ -5,9 +5,9 @@ import json
 
 from app.extender.client import HTTPExtender
 from app.extender.config import ExtenderConfig
-from app.extender.errors import Outcome, TransportError
+from app.extender.errors import CallOutcome, TransportError
 from app.extender.events import ignore
-from app.extender.transport import Response
+from app.extender.transport import ExtenderResponse
 from app.model.objects import Container, PodSpec, ResourceRequirements
 from app.model.pod import make_pod
 from app.wire.extender_v1 import ExtenderArgs
@@ -16,7 +16,7 @@ URL = "http://ext.test"
 
 
 class FakeTransport:
-    """Answers every POST with what ``reply(path, body)`` gives: JSON, a Response, an exception, or a coroutine."""
+    """Answers every POST with what ``reply(path, body)`` gives: JSON, an ExtenderResponse, an exception, or a coroutine."""
 
     def __init__(self, reply):
         self.reply = reply
@@ -38,12 +38,12 @@ class FakeTransport:
                 if asyncio.iscoroutine(answer):
                     answer = await answer
         except TimeoutError:
-            raise TransportError(Outcome.TIMEOUT, "timed out", sent=True) from None
+            raise TransportError(CallOutcome.TIMEOUT, "timed out", sent=True) from None
         finally:
             self.in_flight -= 1
         if isinstance(answer, Exception):
             raise answer
-        return answer if isinstance(answer, Response) else ok(answer)
+        return answer if isinstance(answer, ExtenderResponse) else ok(answer)
 
     async def close(self):
         self.closed = True
@@ -51,7 +51,7 @@ class FakeTransport:
 
 def ok(answer, **headers):
     body = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
-    return Response(200, headers, body)
+    return ExtenderResponse(200, headers, body)
 
 
 class Seen(list):

@@ -6,14 +6,14 @@ import pytest
 
 from app.extender.chain import ExtenderChain
 from app.extender.config import ExtenderConfigError, ManagedResource
-from app.extender.errors import ExtenderError, Outcome, TransportError
+from app.extender.errors import CallOutcome, ExtenderError, TransportError
 from app.extender.events import ErrorIgnored, ignore
-from app.extender.transport import Response
+from app.extender.transport import ExtenderResponse
 from app.model.status import SchedulingError
 from app.wire.extender_v1 import Victims
 from tests.shell.extender.fakes import Seen, about, extender, keeps, ok, pod
 
-LOST = TransportError(Outcome.TIMEOUT, "timed out", sent=True)
+LOST = TransportError(CallOutcome.TIMEOUT, "timed out", sent=True)
 FIRST, SECOND, THIRD = (f"http://{name}.test" for name in ("first", "second", "third"))
 
 
@@ -72,7 +72,7 @@ class TestFilter:
 
     async def test_the_error_of_an_ignorable_one_is_told_and_passed_over(self):
         seen = Seen()
-        failing = ext(FIRST, Response(503, {}, b""), ignorable=True)
+        failing = ext(FIRST, ExtenderResponse(503, {}, b""), ignorable=True)
         result = await run_filter(chain(failing, ext(SECOND, keeps("b")), sink=seen))
         assert result.survivors == ["b"]
         [ignored] = seen.all(ErrorIgnored)
@@ -146,7 +146,7 @@ class TestFilter:
         if ignorable:
             assert result.survivors == ["a"]
         else:
-            assert (result.error.extender, result.error.outcome) == (SECOND, Outcome.HELD_BACK)
+            assert (result.error.extender, result.error.outcome) == (SECOND, CallOutcome.HELD_BACK)
             await asyncio.sleep(5)
             await run_filter(made)
             assert len(one.fake.requests) == 1
@@ -163,7 +163,7 @@ class TestFilter:
         assert asked.body(whole=True) is not asked.body(whole=False)
 
     async def test_the_retry_of_an_error(self):
-        made = chain(ext(FIRST, Response(503, {"Retry-After": "4"}, b"")))
+        made = chain(ext(FIRST, ExtenderResponse(503, {"Retry-After": "4"}, b"")))
         assert (await run_filter(made)).retry_after == 4.0
 
 
@@ -274,26 +274,26 @@ class TestBind:
         assert self.looked_up == [False]
 
     @pytest.mark.parametrize("ignorable", [False, True])
-    @pytest.mark.parametrize("answer", [{"Error": "failed"}, Response(500, {}, b"")])
+    @pytest.mark.parametrize("answer", [{"Error": "failed"}, ExtenderResponse(500, {}, b"")])
     async def test_a_failure_after_the_pod_was_bound(self, answer, ignorable):
         made = chain(binder(FIRST, answer, ignorable=ignorable))
         assert await made.bind(pod(), "a", self.looks_up("a"))
         assert self.looked_up == [False]
 
     async def test_a_call_that_never_left(self):
-        lost = TransportError(Outcome.UNREACHABLE, "refused", sent=False)
+        lost = TransportError(CallOutcome.UNREACHABLE, "refused", sent=False)
         with pytest.raises(ExtenderError, match="refused"):
             await chain(binder(FIRST, lost)).bind(pod(), "a", self.looks_up("a"))
         assert self.looked_up == []
 
     async def test_a_refusal_of_an_ignorable_one(self):
         seen = Seen()
-        made = chain(binder(FIRST, Response(500, {}, b""), ignorable=True), sink=seen)
+        made = chain(binder(FIRST, ExtenderResponse(500, {}, b""), ignorable=True), sink=seen)
         assert not await made.bind(pod(), "a", self.looks_up(None))
         assert len(seen.all(ErrorIgnored)) == 1
 
     @pytest.mark.parametrize("ignorable", [False, True])
-    @pytest.mark.parametrize("answer", [LOST, ok(b"{"), Response(504, {}, b"")])
+    @pytest.mark.parametrize("answer", [LOST, ok(b"{"), ExtenderResponse(504, {}, b"")])
     async def test_a_lost_answer_to_a_bind_that_happened(self, answer, ignorable):
         made = chain(binder(FIRST, answer, ignorable=ignorable))
         assert await made.bind(pod(), "a", self.looks_up("a"))

@@ -9,7 +9,7 @@ from app.extender.answers import excerpt, retry_after
 from app.extender.breaker import State
 from app.extender.client import HTTPExtender
 from app.extender.config import ExtenderConfigError, ManagedResource, Verb
-from app.extender.errors import ExtenderError, Outcome, TransportError
+from app.extender.errors import CallOutcome, ExtenderError, TransportError
 from app.extender.events import (
     BreakerChanged,
     CallFinished,
@@ -18,7 +18,7 @@ from app.extender.events import (
     ExtenderWarning,
     NodesRejected,
 )
-from app.extender.transport import Response
+from app.extender.transport import ExtenderResponse
 from app.wire.extender_v1 import AnswerReader, Victims
 from tests.shell.extender.fakes import (
     URL,
@@ -121,7 +121,7 @@ class TestFilter:
         assert str(caught.value) == (
             f'extender "{URL}" claims a filtered node "x" which is not found in the input node list'
         )
-        assert caught.value.outcome is Outcome.BAD_ANSWER
+        assert caught.value.outcome is CallOutcome.BAD_ANSWER
 
     async def test_retry_after(self):
         ext = extender(lambda path, body: ok({"NodeNames": []}, **{"Retry-After": "7"}))
@@ -187,22 +187,24 @@ class TestErrors:
 
     async def test_the_error_in_an_answer(self):
         err = await self.fail({"Error": "boom", "NodeNames": ["a"]})
-        assert (str(err), err.outcome, err.answer_lost) == ("boom", Outcome.ERROR, False)
+        assert (str(err), err.outcome, err.answer_lost) == ("boom", CallOutcome.ERROR, False)
 
     @pytest.mark.parametrize("status", [201, 204, 404, 500])
     async def test_a_status_other_than_200(self, status):
-        err = await self.fail(Response(status, {"Retry-After": "3"}, b'{"Error": "no\n card"}'))
+        err = await self.fail(
+            ExtenderResponse(status, {"Retry-After": "3"}, b'{"Error": "no\n card"}')
+        )
         assert str(err) == f"failed filter with extender at URL {URL}/filter, code {status}"
         assert err.detail == f"{err}: no card"
-        assert (err.status, err.retry_after, err.outcome) == (status, 3.0, Outcome.STATUS)
+        assert (err.status, err.retry_after, err.outcome) == (status, 3.0, CallOutcome.STATUS)
 
     async def test_an_empty_body_adds_nothing(self):
-        err = await self.fail(Response(500, {}, b""))
+        err = await self.fail(ExtenderResponse(500, {}, b""))
         assert err.detail == str(err)
 
     async def test_slashes_and_passwords_in_the_url(self):
         err = await self.fail(
-            Response(500, {}, b""), url_prefix="http://u:secret@h/deep//", filter_verb="a/b"
+            ExtenderResponse(500, {}, b""), url_prefix="http://u:secret@h/deep//", filter_verb="a/b"
         )
         assert str(err) == "failed a/b with extender at URL http://u:***@h/deep/a/b, code 500"
         assert "secret" not in repr(err.extender)
@@ -210,14 +212,14 @@ class TestErrors:
     @pytest.mark.parametrize(
         ("answer", "lost"),
         [
-            (TransportError(Outcome.TIMEOUT, "t", sent=True), True),
-            (TransportError(Outcome.TIMEOUT, "t", sent=False), False),
-            (TransportError(Outcome.BROKEN, "t", sent=True), True),
-            (TransportError(Outcome.STALE, "t", sent=True), True),
-            (TransportError(Outcome.UNREACHABLE, "t", sent=False), False),
-            (Response(502, {}, b""), True),
-            (Response(504, {}, b""), True),
-            (Response(500, {}, b""), False),
+            (TransportError(CallOutcome.TIMEOUT, "t", sent=True), True),
+            (TransportError(CallOutcome.TIMEOUT, "t", sent=False), False),
+            (TransportError(CallOutcome.BROKEN, "t", sent=True), True),
+            (TransportError(CallOutcome.STALE, "t", sent=True), True),
+            (TransportError(CallOutcome.UNREACHABLE, "t", sent=False), False),
+            (ExtenderResponse(502, {}, b""), True),
+            (ExtenderResponse(504, {}, b""), True),
+            (ExtenderResponse(500, {}, b""), False),
             (ok(b"{"), True),
             ({"Error": "taken"}, False),
         ],
@@ -226,12 +228,12 @@ class TestErrors:
         assert (await self.fail(answer, "bind")).answer_lost is lost
 
     async def test_a_shortage_of_ours_is_not_held_against_it(self):
-        failure = TransportError(Outcome.SHORTAGE, "too many open files", sent=False)
+        failure = TransportError(CallOutcome.SHORTAGE, "too many open files", sent=False)
         ext = extender(lambda path, body: failure)
         for _ in range(9):
             with pytest.raises(ExtenderError) as caught:
                 await ext.filter(about("a"))
-            assert caught.value.outcome is Outcome.SHORTAGE
+            assert caught.value.outcome is CallOutcome.SHORTAGE
         assert ext.state(Verb.FILTER) is State.CLOSED
 
     async def test_an_error_is_a_scheduling_error_with_its_own_text(self):
@@ -243,9 +245,9 @@ class TestErrors:
     @pytest.mark.parametrize(
         "answer",
         [
-            Response(500, {}, b'{"error":"caf\\ud83d"}'),
+            ExtenderResponse(500, {}, b'{"error":"caf\\ud83d"}'),
             ok(b'{"Error":"caf\\ud83d"}'),
-            TransportError(Outcome.BROKEN, "Location: \udcff", sent=True),
+            TransportError(CallOutcome.BROKEN, "Location: \udcff", sent=True),
         ],
     )
     async def test_what_is_said_can_be_encoded(self, answer):
@@ -264,15 +266,15 @@ class TestErrors:
             await ext.filter(about("a"))
         name = type(failure).__name__
         assert str(caught.value) == f"the answer cannot be read: {name}"
-        assert caught.value.outcome is Outcome.BAD_ANSWER
-        assert [each.outcome for each in seen.all(CallFinished)] == [Outcome.BAD_ANSWER]
+        assert caught.value.outcome is CallOutcome.BAD_ANSWER
+        assert [each.outcome for each in seen.all(CallFinished)] == [CallOutcome.BAD_ANSWER]
         [warning] = seen.all(ExtenderWarning)
         assert name in warning.text
         assert len(warning.text) < 600
 
     async def test_any_failure_of_the_transport_is_the_extenders(self):
         err = await self.fail(RuntimeError("odd"), "bind")
-        assert (err.outcome, err.answer_lost) == (Outcome.BAD_ANSWER, True)
+        assert (err.outcome, err.answer_lost) == (CallOutcome.BAD_ANSWER, True)
 
 
 class TestSaid:
@@ -385,18 +387,18 @@ class TestBreaker:
         now = asyncio.get_running_loop().time
         start = now()
         for _ in range(3):
-            assert (await self.time_out(ext)).outcome is Outcome.TIMEOUT
+            assert (await self.time_out(ext)).outcome is CallOutcome.TIMEOUT
         assert now() - start == pytest.approx(15)
         err = await self.time_out(ext)
         assert str(err) == f'extender "{URL}" is not called because it does not answer: timed out'
-        assert err.outcome is Outcome.HELD_BACK
+        assert err.outcome is CallOutcome.HELD_BACK
         assert not err.answer_lost
         assert now() - start == pytest.approx(15)
         assert ext.state(Verb.FILTER) is State.OPEN
 
         await asyncio.sleep(5)
-        assert (await self.time_out(ext)).outcome is Outcome.TIMEOUT
-        assert (await self.time_out(ext)).outcome is Outcome.HELD_BACK
+        assert (await self.time_out(ext)).outcome is CallOutcome.TIMEOUT
+        assert (await self.time_out(ext)).outcome is CallOutcome.HELD_BACK
         hanging = False
         await asyncio.sleep(10)
         assert (await ext.filter(about("a"))).kept == ["a"]
@@ -419,14 +421,14 @@ class TestBreaker:
         assert (await ext.filter(about("a"))).kept == []
 
     async def test_answers_of_any_kind_do_not_count(self):
-        ext = extender(lambda path, body: Response(500, {}, b""))
+        ext = extender(lambda path, body: ExtenderResponse(500, {}, b""))
         for _ in range(9):
-            assert (await self.time_out(ext)).outcome is Outcome.STATUS
+            assert (await self.time_out(ext)).outcome is CallOutcome.STATUS
         assert ext.state(Verb.FILTER) is State.CLOSED
 
     async def test_connections_that_were_about_to_be_closed_do_not_count(self):
         stale, broken = (
-            TransportError(o, "EOF", sent=True) for o in (Outcome.STALE, Outcome.BROKEN)
+            TransportError(o, "EOF", sent=True) for o in (CallOutcome.STALE, CallOutcome.BROKEN)
         )
         answers = [stale] * 9 + [broken] * 2 + [stale] * 9
         ext = extender(lambda path, body: answers.pop(0) if answers else broken)
@@ -445,7 +447,7 @@ class TestBreaker:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(1):
                 await ext.filter(about("a"))
-        assert (await self.time_out(ext)).outcome is Outcome.TIMEOUT
+        assert (await self.time_out(ext)).outcome is CallOutcome.TIMEOUT
 
 
 class TestObservation:
@@ -460,7 +462,7 @@ class TestObservation:
         assert told == {
             "extender": URL,
             "verb": Verb.FILTER,
-            "outcome": Outcome.SUCCESS,
+            "outcome": CallOutcome.SUCCESS,
             "seconds": pytest.approx(2),
             "sent": len('{"Pod":,"Nodes":null,"NodeNames":["a","b","c"]}') + len(pod().raw),
             "received": len('{"NodeNames": ["a"]}'),
@@ -471,11 +473,11 @@ class TestObservation:
     @pytest.mark.parametrize(
         ("answer", "outcome"),
         [
-            ({"Error": "x"}, Outcome.ERROR),
-            (ok(b""), Outcome.BAD_ANSWER),
-            ({"NodeNames": ["x"]}, Outcome.BAD_ANSWER),
-            (Response(404, {}, b""), Outcome.STATUS),
-            (TransportError(Outcome.UNREACHABLE, "t", sent=False), Outcome.UNREACHABLE),
+            ({"Error": "x"}, CallOutcome.ERROR),
+            (ok(b""), CallOutcome.BAD_ANSWER),
+            ({"NodeNames": ["x"]}, CallOutcome.BAD_ANSWER),
+            (ExtenderResponse(404, {}, b""), CallOutcome.STATUS),
+            (TransportError(CallOutcome.UNREACHABLE, "t", sent=False), CallOutcome.UNREACHABLE),
         ],
     )
     async def test_outcomes(self, answer, outcome):
@@ -492,7 +494,7 @@ class TestObservation:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(1):
                 await ext.bind(pod(), "a")
-        assert [each.outcome for each in seen.all(CallFinished)] == [Outcome.CANCELLED]
+        assert [each.outcome for each in seen.all(CallFinished)] == [CallOutcome.CANCELLED]
 
 
 class TestHeaders:

@@ -5,7 +5,7 @@ import pytest
 from app.extender.breaker import State
 from app.extender.client import HTTPExtender
 from app.extender.config import TLSConfig, Verb
-from app.extender.errors import ExtenderError, Outcome
+from app.extender.errors import CallOutcome, ExtenderError
 from app.http import proxy as proxies
 from tests.shell.extender.fakes import about, config, pod
 from tests.shell.extender.servers import Authority, Server, polite, server_context
@@ -29,7 +29,7 @@ async def test_who_does_not_lead_does_not_call(verb):
                 await CALLS[verb](ext)
         await ext.close()
     assert server.requests == []
-    assert (caught.value.outcome, caught.value.sent) == (Outcome.CANCELLED, False)
+    assert (caught.value.outcome, caught.value.sent) == (CallOutcome.CANCELLED, False)
     assert not caught.value.answer_lost
     assert ext.state(verb) is State.CLOSED, "the extender has done nothing wrong"
 

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from app.extender.errors import ExtenderError
-from app.extender.transport import Response
+from app.extender.transport import ExtenderResponse
 from app.wire.extender_v1 import Victims
 from tests.shell.extender.fakes import extender, ok, pod
 from tests.shell.scheduler.extender_world import World, scripted
@@ -130,7 +130,7 @@ async def test_one_that_has_no_idea_of_preemption(answer, text):
 
 async def test_one_that_says_why_it_does_not_bind_in_the_body_of_an_error():
     reason = b'{"Error":"no card is free"}'
-    ext = extender(lambda verb, request: Response(500, {}, reason))
+    ext = extender(lambda verb, request: ExtenderResponse(500, {}, reason))
     with pytest.raises(ExtenderError) as caught:
         await ext.bind(pod(), "n1")
     assert caught.value.detail.endswith("/bind, code 500: no card is free")

@@ -13,7 +13,7 @@ import pytest
 import uvloop
 
 from app.extender import exchange
-from app.extender.errors import Outcome, TransportError
+from app.extender.errors import CallOutcome, TransportError
 from app.extender.exchange import Large
 from app.extender.memory import PLACE_BYTES, AnswerMemory
 from app.extender.transport import ERROR_BODY_BYTES, HTTPTransport
@@ -198,7 +198,7 @@ class TestAnswer:
             err = await fail(transport, server.url)
         await transport.close()
         assert str(err) == "the answer has more than 1000 bytes"
-        assert (err.outcome, err.sent) == (Outcome.BAD_ANSWER, True)
+        assert (err.outcome, err.sent) == (CallOutcome.BAD_ANSWER, True)
 
     async def test_as_large_as_allowed(self):
         async def serve(connection):
@@ -296,7 +296,7 @@ class TestLargeAnswers:
 
         async with Server(serve) as server:
             err = await fail(transport, server.url, large=large_of(self.reading))
-        assert (str(err), err.outcome) == ("unexpected EOF", Outcome.BROKEN)
+        assert (str(err), err.outcome) == ("unexpected EOF", CallOutcome.BROKEN)
 
     async def test_late(self, transport):
         async def serve(connection):
@@ -308,7 +308,7 @@ class TestLargeAnswers:
 
         async with Server(serve) as server:
             err = await fail(transport, server.url, large=large_of(self.reading))
-        assert err.outcome is Outcome.TIMEOUT
+        assert err.outcome is CallOutcome.TIMEOUT
 
     async def test_they_wait_for_a_place(self, transport):
         """The first to come keeps its place until its end comes."""
@@ -358,7 +358,7 @@ class TestLargeAnswers:
                 await asyncio.sleep(0)
             leap(LONG)
             err = await call
-        assert err.outcome is Outcome.BAD_ANSWER
+        assert err.outcome is CallOutcome.BAD_ANSWER
         assert str(err) == (
             "the answer is large, and there was no memory for it in time: 1 large answers are read at a time"
         )
@@ -457,7 +457,10 @@ class TestReuse:
                 await post(transport, server.url)
             err = await fail(transport, f"{server.url}/filter")
         assert str(err) == f'Post "{server.url}/filter": EOF'
-        assert (err.outcome, err.sent) == (Outcome.STALE if earlier else Outcome.BROKEN, True)
+        assert (err.outcome, err.sent) == (
+            CallOutcome.STALE if earlier else CallOutcome.BROKEN,
+            True,
+        )
         assert len(server.requests) == earlier + 1
         assert len(server.connections) == 1
 
@@ -469,7 +472,7 @@ class TestFailure:
         assert str(err) == (
             f'Post "http://127.0.0.1:{port}/filter": dial tcp 127.0.0.1:{port}: connect: connection refused'
         )
-        assert (err.outcome, err.sent) == (Outcome.UNREACHABLE, False)
+        assert (err.outcome, err.sent) == (CallOutcome.UNREACHABLE, False)
 
     async def test_no_descriptor_is_left(self, transport, monkeypatch):
         def no_socket(*_args, **_more):
@@ -480,7 +483,7 @@ class TestFailure:
             monkeypatch.setattr(socket, "socket", no_socket)
             err = await fail(transport, f"{server.url}/filter", timeout_seconds=0.01)
             monkeypatch.undo()
-        assert (err.outcome, err.sent) == (Outcome.SHORTAGE, False)
+        assert (err.outcome, err.sent) == (CallOutcome.SHORTAGE, False)
         assert str(err).endswith("connect: too many open files")
 
     async def test_a_host_that_does_not_exist(self, transport, monkeypatch):
@@ -505,7 +508,7 @@ class TestFailure:
         assert str(err) == (
             f'Post "{server.url}/bind": context deadline exceeded (Client.Timeout exceeded while awaiting headers)'
         )
-        assert (err.outcome, err.sent) == (Outcome.TIMEOUT, True)
+        assert (err.outcome, err.sent) == (CallOutcome.TIMEOUT, True)
 
     async def test_half_an_answer(self, transport, monkeypatch):
         async def serve(connection):
@@ -533,7 +536,7 @@ class TestFailure:
 
         async with Server(serve) as server:
             err = await fail(transport, server.url)
-        assert (str(err), err.outcome) == ("unexpected EOF", Outcome.BROKEN)
+        assert (str(err), err.outcome) == ("unexpected EOF", CallOutcome.BROKEN)
 
     @pytest.mark.parametrize(
         "pieces", [[b'["whole"]'], [b'["whole"', b"]\n"], [b'["whole"]', b"\n"]]
@@ -605,7 +608,7 @@ class TestFailure:
 
         async with Server(serve) as server:
             err = await fail(transport, server.url)
-        assert (str(err), err.outcome) == ("gzip: invalid header", Outcome.BAD_ANSWER)
+        assert (str(err), err.outcome) == ("gzip: invalid header", CallOutcome.BAD_ANSWER)
 
     async def test_another_protocol(self, transport):
         async def serve(connection):
@@ -643,7 +646,7 @@ class TestFailure:
         async with Server(serve) as server:
             err = await fail(transport, f"{server.url}/f")
         assert str(err) == f'Post "{server.url}/f": read: connection reset by peer'
-        assert (err.outcome, err.sent) == (Outcome.BROKEN, True)
+        assert (err.outcome, err.sent) == (CallOutcome.BROKEN, True)
 
     async def test_a_password_is_not_told(self, transport):
         with reserved_port() as port:

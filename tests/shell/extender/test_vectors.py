@@ -13,10 +13,10 @@ import pytest
 from app.extender.chain import ExtenderChain
 from app.extender.client import HTTPExtender
 from app.extender.config import ExtenderConfig, ExtenderConfigError, ManagedResource, Verb
-from app.extender.errors import ExtenderError, Outcome, TransportError
+from app.extender.errors import CallOutcome, ExtenderError, TransportError
 from app.extender.events import ErrorIgnored
 from app.extender.failures import timed_out
-from app.extender.transport import Response
+from app.extender.transport import ExtenderResponse
 from app.http.request import Progress
 from app.model.status import SchedulingError
 from app.wire.extender_v1 import ExtenderArgs, Victims
@@ -94,12 +94,12 @@ class Wire:
         self.replay.sent[at] = json.loads(bytes(body))
         if url.startswith("http://127.0.0.1:9/"):
             del self.replay.sent[at]
-            raise TransportError(Outcome.UNREACHABLE, f'Post "{url}": {REFUSED}', sent=False)
+            raise TransportError(CallOutcome.UNREACHABLE, f'Post "{url}": {REFUSED}', sent=False)
         reply, path = self.replay.recorded[at][1]["reply"], self.replay.recorded[at][1]["path"]
         assert url.endswith(path)
         if reply["delay"] > timeout_seconds:
             raise timed_out(Progress(url, sent=True))
-        return Response(reply["status"], {}, reply["body"].encode())
+        return ExtenderResponse(reply["status"], {}, reply["body"].encode())
 
     async def close(self):
         pass

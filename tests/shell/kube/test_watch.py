@@ -14,7 +14,7 @@ from app.kube.errors import ConnectionFailed, Forbidden, Gone
 from app.kube.listing import PAGE_SIZE, SLICE, list_pages
 from app.kube.transport import Response
 from app.kube.watch import watch_forever, watch_once, watch_resuming
-from app.kube.watch_decoder import Feed, ListPart, ResourceKind
+from app.kube.watch_decoder import KindFeed, ListPart, ResourceKind
 from app.model.devices import ResourceClaim
 from app.wire.kube import decoder_for
 from tests.shell.kube.fakes import (
@@ -98,7 +98,7 @@ async def test_lives_are_jittered():
 
 
 def feed_at(version):
-    feed = Feed(SERVICES)
+    feed = KindFeed(SERVICES)
     feed.resource_version = version
     return feed
 
@@ -213,7 +213,7 @@ async def test_pages_are_joined():
         page(service("b", 2), version=30, token="and more"),
         page(service("c", 3), version=30),
     ]
-    feed = Feed(SERVICES)
+    feed = KindFeed(SERVICES)
     assert await listed(transport, feed) == (["a", "b", "c"], {"shop/a", "shop/b", "shop/c"})
     assert feed.resource_version == "30"
     assert [sent.params.get("continue") for sent in transport.sent] == [None, "more", "and more"]
@@ -226,7 +226,7 @@ async def test_the_next_page_is_on_its_way_while_one_is_handed_out():
         page(*(service(f"s{i}", i) for i in range(2 * SLICE)), version=30, token="more"),
         page(service("last", 2), version=30),
     ]
-    async with aclosing(list_pages(transport, Feed(SERVICES))) as parts:
+    async with aclosing(list_pages(transport, KindFeed(SERVICES))) as parts:
         assert len((await anext(parts)).items) == SLICE
         await asyncio.sleep(0)
         assert [sent.params.get("continue") for sent in transport.sent] == [None, "more"]
@@ -236,7 +236,7 @@ async def test_a_list_that_is_not_read_to_its_end_leaves_nothing_behind(looptime
     transport = FakeTransport()
     transport.latency = 20
     transport.answers += [page(service("a", 1), version=30, token="more"), refused(500)]
-    feed = Feed(SERVICES)
+    feed = KindFeed(SERVICES)
     async with aclosing(list_pages(transport, feed)) as parts:
         await anext(parts)
     assert looptime == 20, "the next page is not waited for"
@@ -251,7 +251,7 @@ async def test_an_old_continue_token_means_one_whole_list():
         refused(410),
         page(service("a", 1), service("b", 2), version=40),
     ]
-    feed = Feed(SERVICES)
+    feed = KindFeed(SERVICES)
     assert await listed(transport, feed) == (["a", "gone", "a", "b"], {"shop/a", "shop/b"})
     assert feed.resource_version == "40"
     assert transport.sent[-1].params == {}
@@ -264,7 +264,7 @@ async def test_a_list_that_fails_begins_again(looptime):
         refused(500),
         page(service("a", 1), version=40),
     ]
-    taken = await take(watch_forever(transport, Feed(SERVICES), rng()), 2)
+    taken = await take(watch_forever(transport, KindFeed(SERVICES), rng()), 2)
     assert taken == [["a", "a"], [("MODIFIED", "a", 41)]]
     assert transport.streamed[0]["resourceVersion"] == "40"
 
@@ -274,7 +274,7 @@ async def test_an_unreadable_object_in_a_list_costs_itself_only(caplog):
     transport.answers.append(
         page(service("a", 1), service("bad", 2, spec={"selector": 7}), version=30)
     )
-    feed = Feed(SERVICES)
+    feed = KindFeed(SERVICES)
     assert await listed(transport, feed) == (["a"], {"shop/a", "shop/bad"})
     assert feed.decode_errors == 1
     assert feed.unreadable == {"shop/bad"}
@@ -284,7 +284,7 @@ async def test_the_field_selector_is_part_of_every_request():
     kind = ResourceKind("Service", "/api/v1/services", SERVICES.decoder, "spec.type=ClusterIP")
     transport = FakeTransport([added("a", 31), Hang()])
     transport.answers.append(page(version=30))
-    await take(watch_forever(transport, Feed(kind), rng()), 2)
+    await take(watch_forever(transport, KindFeed(kind), rng()), 2)
     assert transport.sent[0].params["fieldSelector"] == "spec.type=ClusterIP"
     assert transport.streamed[0]["fieldSelector"] == "spec.type=ClusterIP"
 
@@ -295,7 +295,7 @@ async def test_the_field_selector_is_part_of_every_request():
 async def test_list_then_watch():
     transport = FakeTransport([modified("a", 31), Hang()])
     transport.answers.append(page(service("a", 1), version=30))
-    taken = await take(watch_forever(transport, Feed(SERVICES), rng()), 2)
+    taken = await take(watch_forever(transport, KindFeed(SERVICES), rng()), 2)
     assert taken == [["a"], [("MODIFIED", "a", 31)]]
     assert transport.streamed[0]["resourceVersion"] == "30"
 
@@ -306,14 +306,14 @@ async def test_list_then_watch():
 async def test_lost_history_means_another_list(answer):
     transport = FakeTransport(answer, [added("c", 51), Hang()])
     transport.answers += [page(service("a", 1), version=30), page(service("b", 2), version=50)]
-    taken = await take(watch_forever(transport, Feed(SERVICES), rng()), 3)
+    taken = await take(watch_forever(transport, KindFeed(SERVICES), rng()), 3)
     assert taken == [["a"], ["b"], [("ADDED", "c", 51)]]
 
 
 async def test_a_server_that_always_forgets_is_not_asked_all_the_time(looptime):
     transport = FakeTransport(*[refused(410) for _ in range(20)])
     transport.answers += [page(version=number) for number in range(21)]
-    await take(watch_forever(transport, Feed(SERVICES), rng()), 21)
+    await take(watch_forever(transport, KindFeed(SERVICES), rng()), 21)
     assert looptime > 60
 
 
@@ -321,7 +321,7 @@ async def test_trouble_that_is_over_makes_nobody_wait_later():
     transport = FakeTransport([added("a", 31), error_line(410)], [Hang()])
     transport.answers += [*[refused(500)] * 6, page(version=30), page(version=40)]
     now = asyncio.get_running_loop().time
-    async with aclosing(watch_forever(transport, Feed(SERVICES), rng())) as updates:
+    async with aclosing(watch_forever(transport, KindFeed(SERVICES), rng())) as updates:
         async for update in updates:
             if update and not isinstance(update, ListPart):
                 break
@@ -356,7 +356,7 @@ def server(**answers):
 async def test_a_kind_that_the_server_does_not_have_is_empty_and_asked_for_rarely(
     says, looptime, caplog
 ):
-    feed = Feed(CLAIMS)
+    feed = KindFeed(CLAIMS)
     assert await take(watch_forever(server(**says), feed, rng()), 3) == [[], [], []]
     assert not feed.served
     assert 2 * watch.ABSENT_RETRY <= looptime <= 4 * watch.ABSENT_RETRY
@@ -392,14 +392,14 @@ async def nothing(transport, feed, seconds=600.0):
 )
 async def test_a_404_alone_does_not_mean_that_there_is_no_such_kind(says):
     """It may come from a proxy that has lost the server."""
-    feed = Feed(CLAIMS)
+    feed = KindFeed(CLAIMS)
     assert await nothing(server(**says), feed)
     assert feed.served
 
 
 async def test_kinds_that_every_server_has_are_never_empty_by_a_404():
     transport = FakeTransport(handler=lambda sent: refused(404, "no such kind"))
-    assert await nothing(transport, Feed(SERVICES))
+    assert await nothing(transport, KindFeed(SERVICES))
     assert {sent.path for sent in transport.sent} == {SERVICES.path}
 
 
@@ -409,7 +409,7 @@ async def test_a_404_for_a_kind_that_was_there_changes_nothing(stray, looptime):
     transport = server(**answers, groups=GROUPS)
     transport.streams.append(refused(404) if stray == "watch" else refused(410))
     transport.streams.append([Hang()])
-    feed = Feed(CLAIMS)
+    feed = KindFeed(CLAIMS)
     updates = watch_forever(transport, feed, rng())
     async with aclosing(updates):
         assert list((await anext(updates)).items) == ["shop/a"]
@@ -425,7 +425,7 @@ async def test_a_404_for_a_kind_that_was_there_changes_nothing(stray, looptime):
 async def test_a_line_that_is_no_event_means_another_list():
     transport = FakeTransport([added("a", 4) + b'{"type":"ADDED","obj\n' + added("c", 6)], [Hang()])
     transport.answers += [page(version=3), page(service("a", 4), service("b", 5), version=7)]
-    feed = Feed(SERVICES)
+    feed = KindFeed(SERVICES)
     got = await take(watch_forever(transport, feed, rng()), 3)
     assert got == [[], [("ADDED", "a", 4)], ["a", "b"]]
 
@@ -438,7 +438,7 @@ async def test_what_msgspec_cannot_read_is_no_trouble_in_a_list(value):
     body = body.replace(b'"name"', b'"managedFields":%s,"name"' % value.encode(), 1)
     transport = FakeTransport()
     transport.answers.append(Response(200, body))
-    feed = Feed(SERVICES)
+    feed = KindFeed(SERVICES)
     assert await take(watch_forever(transport, feed, rng()), 1) == [["a", "b"]]
     assert feed.decode_errors == 0
 
@@ -447,7 +447,7 @@ async def test_trouble_is_logged_once_a_minute_and_asked_again(looptime, caplog)
     answers = [refused(403, "services is forbidden")] * 20 + [page(version=3)]
     transport = FakeTransport()
     transport.answers += answers
-    assert await take(watch_forever(transport, Feed(SERVICES), rng()), 1) == [[]]
+    assert await take(watch_forever(transport, KindFeed(SERVICES), rng()), 1) == [[]]
     assert looptime > 60
     assert 2 <= len(caplog.records) <= looptime // watch.REPEAT_LOG + 1
 
@@ -455,5 +455,5 @@ async def test_trouble_is_logged_once_a_minute_and_asked_again(looptime, caplog)
 async def test_a_body_that_is_no_list_is_trouble_like_any_other(caplog):
     transport = FakeTransport()
     transport.answers += [page(version=1)._replace(body=b"<html>"), page(version=3)]
-    assert await take(watch_forever(transport, Feed(SERVICES), rng()), 1) == [[]]
+    assert await take(watch_forever(transport, KindFeed(SERVICES), rng()), 1) == [[]]
     assert "unreadable list" in caplog.text

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.kube.errors import Gone, KubeApiError
-from app.kube.watch_decoder import TURN, Feed, LineSplitter
+from app.kube.watch_decoder import TURN, KindFeed, LineSplitter
 from tests.shell.kube.fakes import (
     SERVICES,
     added,
@@ -65,7 +65,7 @@ def test_a_long_line_is_put_together_once():
 @given(st.integers(1, 40))
 def test_events_survive_any_chunking(size):
     stream = added("a", 1) + modified("a", 2) + bookmark(3) + deleted("a", 4)
-    splitter, feed, events = LineSplitter(), Feed(SERVICES), []
+    splitter, feed, events = LineSplitter(), KindFeed(SERVICES), []
     for start in range(0, len(stream), size):
         some, failure = read(feed, splitter.feed(stream[start : start + size]))
         assert failure is None
@@ -75,13 +75,13 @@ def test_events_survive_any_chunking(size):
 
 
 def test_a_bookmark_moves_on():
-    feed = Feed(SERVICES)
+    feed = KindFeed(SERVICES)
     read(feed, [added("a", 5).strip(), bookmark(17).strip()])
     assert feed.resource_version == "17"
 
 
 def test_an_error_line_ends_the_reading_but_not_what_came_before():
-    feed = Feed(SERVICES)
+    feed = KindFeed(SERVICES)
     events, failure = read(feed, [added("a", 5).strip(), error_line(410).strip(), added("b", 6)])
     assert [item.name for _, item in events] == ["a"]
     assert isinstance(failure, Gone)
@@ -94,7 +94,7 @@ def broken(kind, name, version):
 
 
 def test_an_unreadable_object_costs_itself_only(caplog):
-    feed = Feed(SERVICES)
+    feed = KindFeed(SERVICES)
     events, failure = read(
         feed, [added("a", 1).strip(), broken("ADDED", "b", 2), modified("c", 3).strip()]
     )
@@ -106,7 +106,7 @@ def test_an_unreadable_object_costs_itself_only(caplog):
 
 
 def test_an_unreadable_object_is_logged_once_and_counted_always(caplog):
-    feed = Feed(SERVICES)
+    feed = KindFeed(SERVICES)
     for version in range(5):
         read(feed, [broken("MODIFIED", "b", version)])
     assert feed.decode_errors == 5
@@ -115,7 +115,7 @@ def test_an_unreadable_object_is_logged_once_and_counted_always(caplog):
 
 
 def test_an_unreadable_object_can_still_go():
-    feed = Feed(SERVICES)
+    feed = KindFeed(SERVICES)
     read(feed, [broken("ADDED", "b", 1)])
     events, _ = read(feed, [broken("DELETED", "b", 2)])
     assert [(kind, item.key, item.uid) for kind, item in events] == [("DELETED", "shop/b", "uid-b")]
@@ -123,7 +123,7 @@ def test_an_unreadable_object_can_still_go():
 
 
 def test_an_object_that_becomes_readable_is_no_longer_unreadable():
-    feed = Feed(SERVICES)
+    feed = KindFeed(SERVICES)
     read(feed, [broken("ADDED", "b", 1)])
     read(feed, [modified("b", 2).strip()])
     assert feed.unreadable == set()
@@ -143,7 +143,7 @@ def test_an_object_that_becomes_readable_is_no_longer_unreadable():
 )
 def test_a_line_that_is_no_event_ends_the_reading(text):
     """What it should have said is lost: only another list tells."""
-    feed = Feed(SERVICES)
+    feed = KindFeed(SERVICES)
     events, failure = read(feed, [added("a", 5).strip(), text.strip(), added("c", 7).strip()])
     assert [item.name for _, item in events] == ["a"]
     assert failure is not None
@@ -158,7 +158,7 @@ def test_what_is_nested_deeply_is_no_trouble(kind, levels):
     text = line(kind, service("a", 5)).replace(
         b'"name"', b'"managedFields":%s,"name"' % deep.encode(), 1
     )
-    feed = Feed(SERVICES)
+    feed = KindFeed(SERVICES)
     [(got, item)], failure = read(feed, [text.strip()])
     assert (got, item.key, failure) == (kind, "shop/a", None)
     assert feed.decode_errors == 0
@@ -166,14 +166,14 @@ def test_what_is_nested_deeply_is_no_trouble(kind, levels):
 
 def test_batches_end_when_their_time_is_over():
     times = iter([0.0, 0.001, 0.002, TURN, TURN, TURN + 0.001, 1.0, 1.0])
-    feed = Feed(SERVICES)
+    feed = KindFeed(SERVICES)
     lines = [added(f"s{number}", number).strip() for number in range(5)]
     sizes = [len(events) for events in feed.batches(lines, lambda: next(times))]
     assert sizes == [3, 2, 0]
 
 
 def test_a_batch_before_a_failure_is_handed_on():
-    feed = Feed(SERVICES)
+    feed = KindFeed(SERVICES)
     batches = feed.batches([added("a", 1).strip(), b"nonsense"], lambda: 0.0)
     assert [item.name for _, item in next(batches)] == ["a"]
     with pytest.raises(KubeApiError):
@@ -181,7 +181,7 @@ def test_a_batch_before_a_failure_is_handed_on():
 
 
 def test_a_name_of_any_length_is_cut_in_the_log(caplog):
-    feed = Feed(SERVICES)
+    feed = KindFeed(SERVICES)
     text = b'{"type":"ADDED","object":{"metadata":{"name":"%b"},"spec":5}}' % (b"x" * 1_000_000)
     assert list(feed.read([text])) == []
     assert "cannot be read" in caplog.text

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from app.extender.config import Verb
-from app.extender.errors import Outcome
+from app.extender.errors import CallOutcome
 from app.extender.events import CallFinished, CallStarted
 from app.framework.testing import make_node, make_pod
 from app.model.pod import Pod
@@ -303,7 +303,7 @@ def test_extenders_and_preemptions():
     for _ in range(4):
         sink(CallStarted("e", Verb.FILTER))
     for _ in range(3):
-        sink(CallFinished("e", Verb.FILTER, Outcome.SUCCESS, 0.01, 10, 20))
+        sink(CallFinished("e", Verb.FILTER, CallOutcome.SUCCESS, 0.01, 10, 20))
     victims = [make_pod(f"v{number}") for number in range(12)]
     studio.telemetry.on(PreemptionStarted(make_pod("vip"), "n1", victims))
     studio.advance()

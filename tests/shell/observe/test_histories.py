@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from app.extender.config import Verb
-from app.extender.errors import ErrorAnswer, ExtenderError, Outcome
+from app.extender.errors import CallOutcome, ErrorAnswer, ExtenderError
 from app.extender.events import CallFinished, CallHeldBack, ErrorIgnored, NodesRejected
 from app.framework.diagnosis import NONE, Diagnosis
 from app.framework.diagnosis import FilterOutcome as Verdicts
@@ -223,7 +223,7 @@ def test_a_victim_knows_who_has_preempted_it(histories):
 # ---------------------------------------------------------------- extenders
 
 
-def call(histories, extender, verb=Verb.FILTER, outcome=Outcome.SUCCESS):
+def call(histories, extender, verb=Verb.FILTER, outcome=CallOutcome.SUCCESS):
     histories.on(CallFinished(extender, verb, outcome, 0.1, 10, 5))
 
 
@@ -239,12 +239,12 @@ async def test_calls_belong_to_the_attempt_of_their_task(histories):
 
     async def score(name):
         await asyncio.sleep(0)
-        call(histories, f"http://{name}", Verb.PRIORITIZE, Outcome.TIMEOUT)
+        call(histories, f"http://{name}", Verb.PRIORITIZE, CallOutcome.TIMEOUT)
         error = ExtenderError(
             "too slow",
             extender=f"http://{name}",
             verb=Verb.PRIORITIZE,
-            outcome=Outcome.STATUS,
+            outcome=CallOutcome.STATUS,
             answer=ErrorAnswer(500, "out of licences"),
         )
         histories.on(ErrorIgnored(error, make_pod(name)))
@@ -268,7 +268,7 @@ async def test_errors_of_calls_count_as_texts_of_a_pod_that_is_bound():
         histories.on(AttemptStarted(pod, PROFILE))
         call(histories, "http://a")
         error = ExtenderError(
-            "x" * 600, extender="http://a", verb=Verb.FILTER, outcome=Outcome.TIMEOUT
+            "x" * 600, extender="http://a", verb=Verb.FILTER, outcome=CallOutcome.TIMEOUT
         )
         histories.on(ErrorIgnored(error, pod.pod))
         select(histories, pod)

@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from app.extender.breaker import State
 from app.extender.config import Verb
-from app.extender.errors import ExtenderError, Outcome
+from app.extender.errors import CallOutcome, ExtenderError
 from app.extender.events import (
     BreakerChanged,
     CallFinished,
@@ -341,11 +341,11 @@ async def test_calls_to_extenders(registry):
     assert value(during, "aiokube_scheduler_extender_requests_in_flight", **labels) == 1
     assert metrics.prioritizing() == 1
 
-    metrics.on(CallFinished("http://a", Verb.FILTER, Outcome.SUCCESS, 0.02, 100, 40))
+    metrics.on(CallFinished("http://a", Verb.FILTER, CallOutcome.SUCCESS, 0.02, 100, 40))
     metrics.on(NodesRejected("http://a", 7))
     metrics.on(CallHeldBack("http://a", Verb.FILTER))
     metrics.on(BreakerChanged("http://a", Verb.FILTER, State.OPEN))
-    error = ExtenderError("no", extender="http://a", verb=Verb.FILTER, outcome=Outcome.TIMEOUT)
+    error = ExtenderError("no", extender="http://a", verb=Verb.FILTER, outcome=CallOutcome.TIMEOUT)
     metrics.on(ErrorIgnored(error, make_pod("p")))
     after = await scrape(registry)
     prefix = "aiokube_scheduler_extender_"

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from app.extender.breaker import State
 from app.extender.config import Verb
-from app.extender.errors import Outcome
+from app.extender.errors import CallOutcome
 from app.extender.events import BreakerChanged, CallFinished
 from app.framework.testing import make_pod
 from app.observe.events import NodeSelected
@@ -194,7 +194,7 @@ async def test_bodies_at_high_verbosities_without_secrets(written, verbosity, li
 async def test_long_bodies_are_cut(written):
     stream = written(8)
     body = Body([b"x" * 600, b"y" * 600, b"z" * 600])
-    about = (Outcome.SUCCESS, 0.1, body.size, 5000, make_pod("p"), body, b"w" * 5000)
+    about = (CallOutcome.SUCCESS, 0.1, body.size, 5000, make_pod("p"), body, b"w" * 5000)
     log_event(CallFinished("http://a", Verb.FILTER, *about))
     request, answer = stream.getvalue().splitlines()[1:]
     assert f'body="{"x" * 600}{"y" * 424}"' in request

@@ -33,10 +33,10 @@ from app.scheduler.election.elector import (
     shown,
 )
 from app.scheduler.election.rules import (
-    Create,
+    CreateLease,
     ElectionSettings,
     Observation,
-    Update,
+    UpdateLease,
     Wait,
     decide,
     may_renew_unread,
@@ -69,13 +69,13 @@ def record(holder="other", **more):
 @pytest.mark.parametrize(
     ("observed", "now", "expected"),
     [
-        pytest.param(None, 0, Create, id="no lease"),
+        pytest.param(None, 0, CreateLease, id="no lease"),
         pytest.param(Observation(record(), 100), 100, Wait(115), id="held, just seen"),
         pytest.param(Observation(record(), 100), 114.9, Wait(115), id="held, almost over"),
-        pytest.param(Observation(record(), 100), 115, Update, id="run out"),
-        pytest.param(Observation(record(""), 100), 100, Update, id="released"),
-        pytest.param(Observation(record("me"), 100), 100, Update, id="ours"),
-        pytest.param(Observation(record("me"), 100), 999, Update, id="ours, long ago"),
+        pytest.param(Observation(record(), 100), 115, UpdateLease, id="run out"),
+        pytest.param(Observation(record(""), 100), 100, UpdateLease, id="released"),
+        pytest.param(Observation(record("me"), 100), 100, UpdateLease, id="ours"),
+        pytest.param(Observation(record("me"), 100), 999, UpdateLease, id="ours, long ago"),
         pytest.param(
             Observation(msgspec.structs.replace(record(), duration_seconds=60), 100),
             159,
@@ -83,7 +83,10 @@ def record(holder="other", **more):
             id="the holder's duration counts, not ours",
         ),
         pytest.param(
-            Observation(record(renew_time=micro(9999)), 100), 115, Update, id="remote clocks do not"
+            Observation(record(renew_time=micro(9999)), 100),
+            115,
+            UpdateLease,
+            id="remote clocks do not",
         ),
         *(
             pytest.param(
@@ -92,10 +95,10 @@ def record(holder="other", **more):
                 expected,
                 id=f"no duration, {now}",
             )
-            for now, expected in ((100, Wait(115)), (114.9, Wait(115)), (115, Update))
+            for now, expected in ((100, Wait(115)), (114.9, Wait(115)), (115, UpdateLease))
         ),
         pytest.param(
-            Observation(record(duration_seconds=1), 100), 101, Update, id="a short duration"
+            Observation(record(duration_seconds=1), 100), 101, UpdateLease, id="a short duration"
         ),
         pytest.param(
             Observation(record(duration_seconds=MAX_INT32), 100),
@@ -111,7 +114,7 @@ def test_what_to_do(observed, now, expected):
 
 
 def test_a_new_lease():
-    assert decide(None, ME, exists=False, now=0, wall=WALL) == Create(
+    assert decide(None, ME, exists=False, now=0, wall=WALL) == CreateLease(
         LeaseRecord("me", 15, acquire_time=NOW, renew_time=NOW, transitions=0)
     )
 
@@ -133,7 +136,7 @@ def test_a_deleted_lease_is_made_again_when_its_holder_cannot_lead_any_more(obse
     seen = Observation(observed, 100)
     for now in (100, 103.9, 104, 114.9, 115, 999):
         action = decide(seen, ME, exists=False, now=now, wall=WALL)
-        assert action == Wait(until) if now < until else isinstance(action, Create)
+        assert action == Wait(until) if now < until else isinstance(action, CreateLease)
 
 
 @pytest.mark.parametrize(
@@ -143,7 +146,7 @@ def test_taking_counts_a_transition(before, after):
     old = Observation(
         record("", acquire_time="1", renew_time="2", strategy="kept", transitions=before), 0
     )
-    assert decide(old, ME, exists=True, now=0, wall=WALL) == Update(
+    assert decide(old, ME, exists=True, now=0, wall=WALL) == UpdateLease(
         LeaseRecord("me", 15, NOW, NOW, transitions=after, strategy="kept")
     )
 
@@ -151,7 +154,7 @@ def test_taking_counts_a_transition(before, after):
 def test_renewing_keeps_what_was():
     old = Observation(record("me", acquire_time="1", renew_time="2"), 0)
     expected = LeaseRecord("me", 15, acquire_time="1", renew_time=NOW, transitions=4)
-    assert decide(old, ME, exists=True, now=0, wall=WALL) == Update(expected)
+    assert decide(old, ME, exists=True, now=0, wall=WALL) == UpdateLease(expected)
     assert renewed(old.record, ME, WALL) == expected
     assert renewed(record("me"), ME, WALL).acquire_time == NOW
 

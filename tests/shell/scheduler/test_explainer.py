@@ -10,7 +10,7 @@ from rich.console import Console
 
 from app.cli.explain_view import view
 from app.extender.config import Verb
-from app.extender.errors import Outcome
+from app.extender.errors import CallOutcome
 from app.extender.events import CallFinished, NodesRejected
 from app.framework.testing import make_pod
 from app.model.pod import Pod
@@ -187,7 +187,9 @@ async def test_extenders_and_preemption_as_they_read():
         queued.attempts = 1
         histories = world.telemetry.histories
         histories.on(AttemptStarted(queued, "default-scheduler"))
-        histories.on(CallFinished("http://licences", Verb.FILTER, Outcome.SUCCESS, 0.012, 900, 40))
+        histories.on(
+            CallFinished("http://licences", Verb.FILTER, CallOutcome.SUCCESS, 0.012, 900, 40)
+        )
         histories.on(NodesRejected("http://licences", 3))
         queued.attempts = 0
         await world.settle()

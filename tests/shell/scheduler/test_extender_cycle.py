@@ -7,9 +7,9 @@ from collections import Counter
 import pytest
 
 from app.extender.config import ManagedResource
-from app.extender.errors import Outcome, TransportError
+from app.extender.errors import CallOutcome, TransportError
 from app.extender.events import ExtenderWarning
-from app.extender.transport import Response
+from app.extender.transport import ExtenderResponse
 from app.model.objects import Node
 from app.observe.extender_reports import ExtenderReports
 from app.serving.extenders import PodName, WakeRequest
@@ -541,7 +541,9 @@ class TestRequeue:
 
     async def test_the_retry_after_of_an_error(self):
         ext = scripted(
-            lambda verb, request: Response(503, {"Retry-After": "3"}, b"licence server restarts")
+            lambda verb, request: ExtenderResponse(
+                503, {"Retry-After": "3"}, b"licence server restarts"
+            )
         )
         async with World(ext).running() as world:
             world.nodes("n1")
@@ -660,7 +662,10 @@ class TestRequeue:
                 woken(extender="x")
 
     async def test_a_failed_bind_with_a_retry(self):
-        answers = [Response(500, {"Retry-After": "4"}, b'{"Error":"card is busy"}'), {"Error": ""}]
+        answers = [
+            ExtenderResponse(500, {"Retry-After": "4"}, b'{"Error":"card is busy"}'),
+            {"Error": ""},
+        ]
 
         def reply(verb, request):
             return everything(verb, request) if verb == "filter" else answers.pop(0)
@@ -692,7 +697,7 @@ class TestRequeue:
 
 class TestIgnored:
     def broken(self):
-        lost = TransportError(Outcome.UNREACHABLE, "connection refused", sent=False)
+        lost = TransportError(CallOutcome.UNREACHABLE, "connection refused", sent=False)
         return scripted(lambda verb, request: lost, ignorable=True)
 
     async def test_pods_are_told_now_and_then_and_the_log_once(self, caplog):
