@@ -7,6 +7,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 
@@ -50,6 +51,13 @@ def _read_delay(_context: click.Context, _option: click.Parameter, text: str) ->
 )
 @click.option("--whole-nodes", is_flag=True, help="Send the extender nodes instead of names.")
 @click.option("--ignorable", is_flag=True, help="The extender may fail.")
+@click.option(
+    "--feeds",
+    type=click.IntRange(min=0),
+    multiple=True,
+    default=(0,),
+    help="Listeners of the feed (open pages) meanwhile; may be given several times: in turn, with ratios of the first.",
+)
 @click.option("--timeout", "timeout_seconds", default=300.0, help="Seconds for a round.")
 @click.option("--rounds", type=POSITIVE, default=1)
 @click.option(
@@ -81,6 +89,7 @@ def main(
     at_most_cpu: float | None,
     at_most_memory: float | None,
     logs: Path | None,
+    feeds: tuple[int, ...],
     **load: object,
 ) -> None:
     """Measure how fast a scheduler binds a backlog of pods, and what that costs.
@@ -88,35 +97,47 @@ def main(
     The scheduler runs in one process, the embedded cluster in another. Each round prints a summary and a line of JSON.
     """
     schedulers = {"ours": ours} | ({"theirs": theirs} if theirs else {})
+    rivals = [
+        Rival(_name(who, count), command, Load(feeds=count, **load))  # type: ignore[arg-type]  # click's types
+        for who, command in schedulers.items()
+        for count in feeds
+    ]
     wanted = Thresholds(
         pods_per_s=at_least, cpu_ms_per_pod=at_most_cpu, peak_memory_mb=at_most_memory
     )
     with explained(NotOurs, ChildFailed, KubeError):
-        results = run_loop(
-            interruptible(
-                _run(Load(**load), schedulers, rounds, kubeconfig, wipe=wipe, logs=logs)  # type: ignore[arg-type]  # click's types
-            )
-        )
+        results = run_loop(interruptible(_run(rivals, rounds, kubeconfig, wipe=wipe, logs=logs)))
     sys.exit(_conclude(results, wanted) if results is not None else 1)
 
 
+class Rival(NamedTuple):
+    """What is measured in each round: a scheduler's command line with its load."""
+
+    name: str
+    command: str
+    load: Load
+
+
+def _name(who: str, feeds: int) -> str:
+    return f"{who}-{feeds}-feeds" if feeds else who
+
+
 async def _run(
-    load: Load,
-    schedulers: Mapping[str, str],
+    rivals: Sequence[Rival],
     rounds: int,
     kubeconfig: Path | None,
     *,
     wipe: bool,
     logs: Path | None,
 ) -> dict[str, list[Result]]:
-    """The results by scheduler, in the order of the rounds; prints each as it comes."""
-    results: dict[str, list[Result]] = {who: [] for who in schedulers}
-    for number, (who, command) in itertools.product(range(1, rounds + 1), schedulers.items()):
-        with _folder(logs, f"{who}-{number}") as folder:
+    """The results by name, in the order of the rounds; prints each as it comes."""
+    results: dict[str, list[Result]] = {rival.name: [] for rival in rivals}
+    for number, (name, command, load) in itertools.product(range(1, rounds + 1), rivals):
+        with _folder(logs, f"{name}-{number}") as folder:
             async with _place(kubeconfig, folder) as place:
                 result = await measure(load, place, command, wipe=wipe)
-        click.echo(f"{summary(who, result)}\n{as_json(who, result)}")
-        results[who].append(result)
+        click.echo(f"{summary(name, result)}\n{as_json(name, result)}")
+        results[name].append(result)
     return results
 
 
@@ -141,10 +162,10 @@ def _place(kubeconfig: Path | None, folder: Path) -> contextlib.AbstractAsyncCon
 
 def _conclude(results: Mapping[str, Sequence[Result]], wanted: Thresholds) -> int:
     """Prints the ratios and what falls short; the exit status."""
-    if "theirs" in results:
-        found = ratios(results["ours"], results["theirs"])
-        click.echo(f"ours / theirs: {json.dumps(found)}")
-    missing = [text for result in results["ours"] for text in shortfalls(result, wanted)]
+    (first, measured), *others = results.items()
+    for name, compared in others:
+        click.echo(f"{first} / {name}: {json.dumps(ratios(measured, compared))}")
+    missing = [text for result in measured for text in shortfalls(result, wanted)]
     for text in missing:
         click.echo(f"Error: {text}", err=True)
     return 1 if missing else 0

@@ -11,13 +11,17 @@ from pathlib import Path
 from typing import Any, Final
 
 from app.runtime.clock import SystemClock
-from app.tools.subprocesses import Child, child, watched
+from app.tools.subprocesses import Child, child, reserved_port, watched
 from tests.bench import workload
 from tests.bench.cluster import Cluster, connected
+from tests.bench.listeners import Received
 from tests.bench.results import Measured, Result
 from tests.bench.usage import Usage, usage
 
-OURS: Final = f"{shlex.quote(sys.executable)} -m app run --config {{config}} --secure-port=0"
+OURS: Final = (
+    f"{shlex.quote(sys.executable)} -m app run --config {{config}} "
+    "--bind-address=127.0.0.1 --secure-port={port}"
+)
 """The command of this scheduler."""
 
 _PEEK_SECONDS: Final = 0.02
@@ -42,6 +46,8 @@ class Load:
     whole_nodes: bool = False
     """Send the extender whole nodes instead of names."""
     ignorable: bool = False
+    feeds: int = 0
+    """Listeners of the feed (open pages) while the backlog is bound."""
     timeout_seconds: float = 300.0
 
 
@@ -76,13 +82,22 @@ async def measure(load: Load, place: Place, scheduler: str, *, wipe: bool = Fals
         existing = await _fill(cluster, load)
         config = place.folder / "scheduler.yaml"
         config.write_text(configuration(load, kubeconfig=str(place.kubeconfig), extender=url))
-        command = scheduler.replace("{config}", str(config)).replace(
-            "{kubeconfig}", str(place.kubeconfig)
-        )
-        measured = await _run(cluster, load, shlex.split(command), place)
+        with reserved_port() as port:
+            values = {"config": config, "kubeconfig": place.kubeconfig, "port": port}
+            for name, value in values.items():
+                scheduler = scheduler.replace(f"{{{name}}}", str(value))
+            async with _listeners(load, place, port) as received:
+                measured = await _run(cluster, load, shlex.split(scheduler), place)
         await cluster.wipe(everything=False)
-    about = {name: getattr(load, name) for name in ("shape", "nodes", "pods")}
-    return Result(**about, existing=existing, extender=_extender_text(load), **measured.figures())
+    about = {name: getattr(load, name) for name in ("shape", "nodes", "pods", "feeds")}
+    return Result(
+        **about,
+        existing=existing,
+        extender=_extender_text(load),
+        feed_events=received.events,
+        feed_mb=round(received.size / 1e6, 1),
+        **measured.figures(),
+    )
 
 
 def configuration(load: Load, *, kubeconfig: str, extender: str) -> str:
@@ -117,6 +132,21 @@ async def _extender(load: Load, place: Place) -> AsyncIterator[str]:
     command = [sys.executable, "-m", "tests.bench.extender", "--delay", load.extender]
     async with child(command, log=place.folder / "extender.log", name="the extender") as running:
         yield await running.wait_url()
+
+
+@contextlib.asynccontextmanager
+async def _listeners(load: Load, place: Place, port: int) -> AsyncIterator[Received]:
+    """Listens to the feed of the scheduler at ``port`` during the block; how much was sent is known after it."""
+    received = Received()
+    if not load.feeds:
+        yield received
+        return
+    command = [sys.executable, "-m", "tests.bench.listeners", f"--port={port}"]
+    log = place.folder / "listeners.log"
+    async with child([*command, f"--count={load.feeds}"], log=log, name="the listeners") as running:
+        yield received
+    found = json.loads(running.tail())
+    received.events, received.size = found["events"], found["size"]
 
 
 def _extender_text(load: Load) -> str:

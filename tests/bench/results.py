@@ -17,6 +17,12 @@ class Result:
     existing: int
     extender: str
     """Empty for none; else the delay of its answers and what it is sent."""
+    feeds: int = 0
+    """Listeners of the feed."""
+    feed_events: int = 0
+    """The events that were sent to all listeners together."""
+    feed_mb: float = 0.0
+    """Their size, MB."""
     bound: int
     first_bind_s: float | None
     """From starting the scheduler's process to the first binding that was seen; None if there was none."""
@@ -98,17 +104,17 @@ COMPARED: Final = ("pods_per_s", "cpu_ms_per_pod", "peak_memory_mb", "first_bind
 
 
 def ratios(ours: Sequence[Result], theirs: Sequence[Result]) -> dict[str, float | None]:
-    """Ours over theirs, of the medians; None where either has no figure."""
-    return {field: _ratio(_median(ours, field), _median(theirs, field)) for field in COMPARED}
+    """Ours over theirs, the median of the rounds' ratios; None without figures.
+
+    A round's figures were measured one after another: most of what changes the machine's speed meanwhile cancels out.
+    """
+    return {field: _ratio(ours, theirs, field) for field in COMPARED}
 
 
-def _median(results: Sequence[Result], field: str) -> float | None:
-    values = [value for result in results if (value := getattr(result, field)) is not None]
-    return statistics.median(values) if values else None
-
-
-def _ratio(ours: float | None, theirs: float | None) -> float | None:
-    return round(ours / theirs, 3) if ours is not None and theirs else None
+def _ratio(ours: Sequence[Result], theirs: Sequence[Result], field: str) -> float | None:
+    pairs = [(getattr(a, field), getattr(b, field)) for a, b in zip(ours, theirs, strict=True)]
+    found = [one / other for one, other in pairs if one is not None and other]
+    return round(statistics.median(found), 3) if found else None
 
 
 def as_json(who: str, result: Result) -> str:
@@ -120,6 +126,7 @@ def summary(who: str, result: Result) -> str:
     """A few lines for people."""
     about = f"{result.shape} pods" + (f", {result.existing} running" if result.existing else "")
     about += f", extender: {result.extender}" if result.extender else ""
+    about += f", {result.feeds} listeners of the feed" if result.feeds else ""
     lines = [
         f"{who}: {result.bound} of {result.pods} pods bound, {result.nodes} nodes, {about}",
         f"  {_shown(result.pods_per_s):>8} pods/s",
@@ -128,6 +135,9 @@ def summary(who: str, result: Result) -> str:
         f"  {_shown(result.first_bind_s):>8} s to the first binding, {_shown(result.last_bind_s)} s to the last",
         f"  {result.nodes_used:>8} nodes used, at most {result.most_pods_on_a_node} pods on one",
     ]
+    if result.feeds:
+        sent = f"MB sent to the listeners, {result.feed_events} events"
+        lines.append(f"  {_shown(result.feed_mb):>8} {sent}")
     return "\n".join(lines)
 
 

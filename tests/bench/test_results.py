@@ -85,9 +85,12 @@ def test_a_figure_that_is_missing_meets_no_limit():
     assert len(list(shortfalls(nothing, wanted))) == 2
 
 
-def test_ratios_are_of_medians():
+def test_ratios_are_medians_of_the_rounds():
     ours = [result(pods_per_s=rate) for rate in (100.0, 900.0, 200.0)]
-    theirs = [result(pods_per_s=100.0, peak_memory_mb=128.0, cpu_ms_per_pod=None)]
+    theirs = [
+        result(pods_per_s=rate, peak_memory_mb=128.0, cpu_ms_per_pod=None)
+        for rate in (200.0, 300.0, 100.0)
+    ]
     found = ratios(ours, theirs)
     assert found["pods_per_s"] == 2.0
     assert found["peak_memory_mb"] == 0.5
