@@ -108,11 +108,14 @@ def user_agent(version: str, purpose: str) -> str:
 def normalize_server(address: str) -> str:
     """The server's address with a scheme and without the last slash. Raises ConfigurationError.
 
-    An address with a user or password is rejected, because addresses are logged and API servers accept no passwords.
+    An address with a user or password is rejected, because addresses are logged and API servers accept no passwords. No error
+    repeats one, so they are looked for before the address is parsed: no other part of an address has an ``@``.
 
     >>> normalize_server("10.0.0.1:8080/")
     'http://10.0.0.1:8080'
     """
+    if "@" in address:
+        raise ConfigurationError("host must not contain credentials; name them in a kubeconfig")
     server = address.strip()
     if "://" not in server:
         server = "http://" + server
@@ -121,9 +124,6 @@ def normalize_server(address: str) -> str:
         usable = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
     except ValueError:
         usable = False
-    else:
-        if "@" in parts.netloc:
-            raise ConfigurationError("host must not contain credentials; name them in a kubeconfig")
     if not usable or not server.isprintable() or " " in server:
         raise ConfigurationError(f"host must be a URL or a host:port pair: {address!a}")
     return server.rstrip("/")

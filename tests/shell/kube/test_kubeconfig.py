@@ -511,6 +511,23 @@ def test_an_address_that_is_none(address):
         normalize_server(address)
 
 
+@pytest.mark.parametrize(
+    "address",
+    [
+        "https://me:hunter2@host",
+        "https://me:hunter2@host:99999",
+        "https://me:hunter2@[host",
+        "https://me:hun/ter2@host",
+        "me:hunter2@host:port",
+        "ftp://me:hunter2@host",
+    ],
+)
+def test_an_address_with_a_password_is_refused_without_repeating_it(address):
+    with pytest.raises(ConfigurationError, match="host must not contain credentials") as caught:
+        normalize_server(address)
+    assert "hun" not in str(caught.value)
+
+
 # ---------------------------------------------------------------- the library
 
 
