@@ -132,6 +132,22 @@ async def test_free_memory_is_returned_again_and_again(monkeypatch, library):
 
 
 @pytest.mark.looptime
+async def test_free_memory_is_returned_the_less_often_the_longer_it_takes(monkeypatch):
+    spent, trims = [0.0], []
+
+    def trim(_pad):
+        spent[0] += 0.02
+        trims.append(asyncio.get_running_loop().time())
+
+    monkeypatch.setattr(limits.ctypes, "CDLL", lambda _name: SimpleNamespace(malloc_trim=trim))
+    monkeypatch.setattr(limits, "stopwatch", lambda: lambda: spent[0])
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(230):
+            await limits.return_free_memory()
+    assert trims == pytest.approx([15.0, 115.0, 215.0])
+
+
+@pytest.mark.looptime
 async def test_free_memory_is_returned_to_this_system():
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(16):
