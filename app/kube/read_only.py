@@ -7,6 +7,7 @@ from typing import Final
 
 from app.kube.client import KubeClient, Observer
 from app.kube.connection import Connection
+from app.kube.credentials import CredentialFailures
 from app.kube.transport import Reader, Response
 
 
@@ -36,8 +37,8 @@ class ReadOnlyClient:
 
 @asynccontextmanager
 async def read_only(
-    connection: Connection, *, agent: str, observer: Observer | None = None
+    connection: Connection, *, agent: str, observer: Observer, failures: CredentialFailures
 ) -> AsyncIterator[Reader]:
     """Opens a connection for reading. Raises ConfigurationError."""
-    async with KubeClient(connection, agent=agent, observer=observer) as client:
+    async with KubeClient(connection, agent=agent, observer=observer, failures=failures) as client:
         yield ReadOnlyClient(client)

@@ -11,6 +11,7 @@ import numpy as np
 from app.kube.backoff import Backoff
 from app.kube.client import ClientLimits, KubeClient, Observer
 from app.kube.connection import Connection
+from app.kube.credentials import CredentialFailures
 from app.kube.errors import (
     ConnectionFailed,
     KubeApiError,
@@ -132,10 +133,11 @@ async def reviewing(
     rng: np.random.Generator,
     wall: Callable[[], float],
     observer: Callable[[str], Observer],
+    failures: CredentialFailures,
 ) -> AsyncIterator[Reviews]:
     """Reviews by the API server of ``kubeconfig``, by default that of ``connection``. Raises ConfigurationError.
 
-    ``observer`` gets the server's address.
+    ``observer`` gets the server's address; ``failures`` counts what happens to this process's own credentials.
     """
     if kubeconfig:
         connection = load_connection(kubeconfig=kubeconfig, wall=wall)
@@ -144,6 +146,7 @@ async def reviewing(
         agent=agent,
         limits=ClientLimits(exchanges=8),
         observer=observer(connection.server),
+        failures=failures,
     )
     async with client:
         yield Reviews(client, rng)

@@ -475,6 +475,7 @@ class Process:
             rng=self._child_rng(),
             wall=self._clock.wall,
             observer=self._telemetry.client.observer,
+            failures=self._credential_failures,
         )
 
 

@@ -19,6 +19,7 @@ from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector,
 
 from app.extender.client import asks_for
 from app.kube.connection import Connection, user_agent
+from app.kube.credentials import CredentialFailures
 from app.kube.errors import KubeApiError
 from app.kube.informer import Informer, wait_synced
 from app.kube.kubeconfig import load_connection
@@ -28,6 +29,7 @@ from app.kube.transport import Reader
 from app.kube.watch_decoder import ResourceKind
 from app.model.objects import Node
 from app.model.pod import Pod
+from app.observe.metrics.gauges import register_credentials
 from app.observe.metrics.process import ClientMetrics, LoopLag, ServingMetrics
 from app.observe.metrics.series import MetricFamilies
 from app.plugins import registry
@@ -128,6 +130,8 @@ class Shadow:
         self.tally: Final = Tally(self._families)
         self._worlds: Final = WorldTally(self._families) if options.imagines else None
         self._client: Final = ClientMetrics(self._families)
+        self._credential_failures: Final = CredentialFailures()
+        register_credentials(self._families, self._credential_failures)
         self._lag: Final = LoopLag(self._families, stopwatch())
         self._arrived: Final = asyncio.Event()
         #: Whether changes go through the timeline; before that they fill the state.
@@ -155,7 +159,12 @@ class Shadow:
             collector(registry=self._registry)
         observer = self._client.observer(connection.server)
         async with (
-            read_only(connection, agent=_agent("shadow"), observer=observer) as reader,
+            read_only(
+                connection,
+                agent=_agent("shadow"),
+                observer=observer,
+                failures=self._credential_failures,
+            ) as reader,
             self._endpoints(connection, stop),
             asyncio.TaskGroup() as group,
         ):
@@ -404,6 +413,7 @@ class Shadow:
             rng=self._rng,
             wall=self._clock.wall,
             observer=self._client.observer,
+            failures=self._credential_failures,
         )
 
 

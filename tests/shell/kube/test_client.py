@@ -9,6 +9,7 @@ import re
 from contextlib import suppress
 from socket import AF_INET, IPPROTO_TCP, SO_KEEPALIVE, SOCK_STREAM, SOL_SOCKET, TCP_KEEPIDLE
 
+import numpy as np
 import pytest
 
 from app.http.proxy import Proxy, parse_proxy
@@ -42,6 +43,7 @@ from app.kube.errors import (
     Unauthorized,
 )
 from app.kube.kubeconfig import load_connection
+from app.kube.reviews import reviewing
 from app.kube.transport import STRATEGIC_MERGE_PATCH
 from app.tools.subprocesses import reserved_port
 from tests.shell.clock import leap
@@ -695,6 +697,28 @@ async def test_refused_credentials_are_told_once_for_all_clients(caplog):
     assert said.startswith(f"{server.url} does not accept these credentials (")
     assert "nobody's" not in said
     assert failures.refused == 4
+
+
+async def test_refused_reviews_are_counted_and_told(caplog):
+    async def refuse(request):
+        await request.answer(401, status_body(401, "Unauthorized", "Unauthorized"))
+
+    failures = CredentialFailures()
+    async with serving(refuse) as server:
+        reviews = reviewing(
+            Connection(server.url, fixed_source(Identity("Bearer nobody's"))),
+            "",
+            agent="reviews",
+            rng=np.random.default_rng(0),
+            wall=lambda: 0.0,
+            observer=lambda _server: lambda *_: None,
+            failures=failures,
+        )
+        async with reviews as opened:
+            with pytest.raises(Unauthorized):
+                await opened.who_has("token")
+    assert failures.refused == 1
+    assert f"{server.url} does not accept these credentials (" in caplog.text
 
 
 async def test_a_plugin_is_run_again_after_a_401(tmp_path):
