@@ -20,9 +20,14 @@ class ByteBudget:
         #: Bytes that are taken.
         self.used = 0
 
+    @property
+    def left(self) -> int:
+        """Bytes that can be taken."""
+        return self.limit - self.used
+
     def take(self, size: int) -> bool:
         """Takes ``size`` bytes; False, and nothing is taken, if fewer are left."""
-        if self.used + size > self.limit:
+        if size > self.left:
             return False
         self.used += size
         return True

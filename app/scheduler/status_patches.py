@@ -64,6 +64,10 @@ class StatusPatch(msgspec.Struct, frozen=True):
         """About how many bytes of memory it takes."""
         return _PATCH_BYTES + len(self.message)
 
+    def without_condition(self) -> "StatusPatch":
+        """The same nomination alone."""
+        return StatusPatch(nominated_node=self.nominated_node)
+
     def over(self, earlier: "StatusPatch") -> "StatusPatch":
         """Both patches merged; this one is the later."""
         return StatusPatch(
@@ -99,7 +103,7 @@ class StatusPatcher:
 
     While ``backlog`` says that pods wait for an attempt, nominations are held back, for HELD_BACK_SECONDS at most. At most
     MAX_PATCHES wait, and their messages take no more than what ``budget`` has left; further ones are dropped and counted: a
-    later attempt writes the same again.
+    later attempt writes the same again. Of one that is to be merged only the condition is dropped.
     """
 
     def __init__(
@@ -141,7 +145,11 @@ class StatusPatcher:
         key = pod.key
         earlier = self._take(self._held, key) or self._take(self._waiting, key)
         if earlier is not None and earlier.pod.uid == pod.uid:
+            smaller = patch.without_condition().over(earlier.patch)
             patch = patch.over(earlier.patch)
+            if patch.size > self._budget.left:
+                self.dropped += 1
+                patch = smaller
         elif not self._is_writing(pod) and not patch.changes(pod):
             self._check_idle()
             return

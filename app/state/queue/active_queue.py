@@ -153,9 +153,7 @@ class InFlight:
         if not self._markers:
             return
         size = self._size(old, new)
-        while self._events and (
-            len(self._events) >= self._max_events or self._budget.used + size > self._budget.limit
-        ):
+        while self._events and (len(self._events) >= self._max_events or size > self._budget.left):
             self._drop_first()
             self._recorder.events_dropped(1)
         if not self._budget.take(size):

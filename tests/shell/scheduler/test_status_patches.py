@@ -253,6 +253,19 @@ async def test_messages_that_wait_have_a_limit_of_bytes():
     assert budget.used == 0
 
 
+async def test_a_patch_that_waits_is_kept_if_there_is_no_room_for_a_newer_one():
+    budget = ByteBudget(2000)
+    async with world(workers=1, budget=budget) as w:
+        w.put("first")
+        w.put("p", NOMINATED)
+        w.put("p", StatusPatch("Unschedulable", "x" * 3000, "node-2"))
+        await w.patcher.finish()
+        assert w.patcher.dropped == 1
+    assert w.server.names() == ["first", "p"]
+    assert w.server.written[1][1] == StatusPatch(UNFIT.reason, UNFIT.message, "node-2")
+    assert budget.used == 0
+
+
 async def test_patches_that_wait_are_bounded(monkeypatch):
     monkeypatch.setattr(status_patches, "MAX_PATCHES", 3)
     async with world(workers=1) as w:
