@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,18 +16,35 @@ from app.runtime.tasks import Spawn
 from app.state.scheduler_state import SchedulerState
 
 
+class Budgets(NamedTuple):
+    """The memory for what waits: one budget for each kind, so that none takes the room of another."""
+
+    #: Cluster events for pods in flight.
+    in_flight_events: ByteBudget
+    #: Cluster events that are not applied to all waiting pods yet.
+    pending_events: ByteBudget
+    #: Series of API events.
+    events: ByteBudget
+    status_patches: ByteBudget
+
+    @classmethod
+    def within(cls, memory: int) -> "Budgets":
+        """Equal budgets, together ``memory`` bytes."""
+        return cls(*(ByteBudget(memory // len(cls._fields)) for _ in cls._fields))
+
+
 @dataclasses.dataclass(frozen=True)
 class Runtime:
     """Owner of the tasks, time, random numbers, and where events are reported. One per process.
 
-    ``budget``: the memory for what waits, cluster events and status patches.
+    ``budgets``: the memory for what waits.
     """
 
     group: asyncio.TaskGroup
     clock: Clock
     rng: np.random.Generator
     telemetry: Telemetry
-    budget: ByteBudget
+    budgets: Budgets
 
 
 @dataclasses.dataclass(frozen=True)

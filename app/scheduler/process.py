@@ -33,7 +33,6 @@ from app.kube.kubeconfig import load_connection
 from app.kube.leaders import Leader
 from app.kube.leases import LeaseClient
 from app.kube.reviews import Reviews, reviewing
-from app.model.budget import ByteBudget
 from app.observe.metrics import gauges
 from app.observe.telemetry import Telemetry
 from app.plugins import registry
@@ -48,7 +47,7 @@ from app.scheduler.election.rules import ElectionSettings, request_timeout
 from app.scheduler.endpoints import Endpoints, served
 from app.scheduler.extenders import make_chain
 from app.scheduler.options import RunOptions
-from app.scheduler.parts import ApiServer, Runtime
+from app.scheduler.parts import ApiServer, Budgets, Runtime
 from app.scheduler.wiring import Scheduler
 from app.serving.health import Check
 from app.serving.server import Listening
@@ -68,7 +67,7 @@ _DISTRIBUTION: Final = "aiokube-scheduler"
 
 #: File descriptors for the process itself, events, the lease, reviews and served connections.
 _DESCRIPTORS_OF_PROCESS: Final = 48
-#: The part of the memory limit for what waits: cluster events for pods in flight, events, status patches.
+#: The part of the memory limit for what waits: cluster events, API events, status patches.
 _PART_FOR_WAITING: Final = 8
 #: A warning is logged if the process uses more than this part of its memory limit once the caches are filled.
 _MEMORY_OF_CACHES: Final = 0.7
@@ -134,7 +133,7 @@ class Process:
         self._telemetry: Final = Telemetry(self._clock, self._child_rng())
         self._limits: Final = take_limits()
         self._answers: Final = AnswerMemory(self._limits.memory)
-        self._budget: Final = ByteBudget(self._limits.memory // _PART_FOR_WAITING)
+        self._budgets: Final = Budgets.within(self._limits.memory // _PART_FOR_WAITING)
         self._credential_failures: Final = CredentialFailures()
         self._elector: LeaseElector | None = None
         self._scheduler: Scheduler | None = None
@@ -184,7 +183,7 @@ class Process:
                 host=host,
                 rng=self._rng,
                 may_write=self.may_write,
-                budget=self._budget,
+                budget=self._budgets.events,
             ),
             EventRecorder(clients.events, host=host, rng=self._rng, api="v1"),
         )
@@ -375,7 +374,7 @@ class Process:
             self._settings,
             self._loaded.to_plain(registry.capabilities(classes)),
             classes,
-            runtime=Runtime(group, self._clock, self._child_rng(), self._telemetry, self._budget),
+            runtime=Runtime(group, self._clock, self._child_rng(), self._telemetry, self._budgets),
             api=ApiServer(client, events, self.may_write),
             chain=chain,
             max_unschedulable_seconds=self._options.max_unschedulable_seconds,
@@ -390,7 +389,9 @@ class Process:
             families, lambda: None if self._elector is None else self._elector.statistics()
         )
         gauges.register_events(families, lambda: [events.statistics()])
-        gauges.register_resources(families, self._limits, self._answers, SHORTAGES, self._budget)
+        gauges.register_resources(
+            families, self._limits, self._answers, SHORTAGES, self._budgets._asdict()
+        )
         gauges.register_credentials(families, self._credential_failures)
         gauges.register_build(families, _version())
 

@@ -88,7 +88,7 @@ class Scheduler:
         self._clock: Final = runtime.clock
         self._rng: Final = runtime.rng
         self._telemetry: Final = runtime.telemetry
-        self._budget: Final = runtime.budget
+        self._budgets: Final = runtime.budgets
         self._api: Final = api
         self._chain: Final = chain
         api.events.defer_while(self._has_urgent_writes)
@@ -106,7 +106,10 @@ class Scheduler:
             api.transport, may_write=api.may_write, rng=self._rng, pods=self.state.pods
         )
         self.patcher: Final = StatusPatcher(
-            self.writer, self._spawn, backlog=lambda: self.state.ready, budget=self._budget
+            self.writer,
+            self._spawn,
+            backlog=lambda: self.state.ready,
+            budget=self._budgets.status_patches,
         )
         self._pod_events: Final = PodEvents(api.events)
         self._reports: Final = Reports(self._pod_events, self.patcher)
@@ -187,7 +190,8 @@ class Scheduler:
             recorder=self._telemetry.queue,
             nominator=nominator,
             lane=extenders_of(self._chain.extenders),
-            budget=self._budget,
+            in_flight_budget=self._budgets.in_flight_events,
+            pending_budget=self._budgets.pending_events,
         )
 
     def _queue_sort(self) -> Callable[[Any], Any]:

@@ -339,7 +339,7 @@ def register_resources(
     limits: Limits,
     answers: AnswerMemory,
     shortages: Shortages,
-    waiting: ByteBudget,
+    waiting: Mapping[str, ByteBudget],
 ) -> None:
     """The process's limits, and what happens when they are reached."""
     families.computed(
@@ -349,9 +349,13 @@ def register_resources(
     )
     families.computed(
         "aiokube_scheduler_waiting_bytes",
-        "About how much memory is taken by what waits: cluster events for pods in flight, events, status patches; and the limit.",
-        lambda: {("used",): waiting.used, ("limit",): waiting.limit},
-        ("kind",),
+        "About how much memory is taken by what waits (queue), and the limit: cluster events, API events, status patches.",
+        lambda: {
+            (queue, kind): amount
+            for queue, budget in waiting.items()
+            for kind, amount in (("used", budget.used), ("limit", budget.limit))
+        },
+        ("queue", "kind"),
     )
     families.computed(
         "aiokube_scheduler_shortages_total",

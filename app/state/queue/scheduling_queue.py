@@ -136,7 +136,8 @@ class SchedulingQueue:
         recorder: QueueRecorder = QueueRecorder(),  # noqa: B008 - has no state
         nominator: Nominator | None = None,
         lane: Callable[[Pod], Lane] = lambda _: frozenset(),
-        budget: ByteBudget | None = None,
+        in_flight_budget: ByteBudget | None = None,
+        pending_budget: ByteBudget | None = None,
     ) -> None:
         """Creates an empty queue.
 
@@ -145,7 +146,8 @@ class SchedulingQueue:
         hints: the plugins' registrations by scheduler name.
         nominator: updated with the pods; if None, the queue creates its own.
         lane: returns a pod's lane, that is, what it needs besides its turn (see ActiveQueue).
-        budget: the memory for events that are kept; without a limit if None.
+        in_flight_budget: the memory for events that are kept for pods in flight; without a limit if None.
+        pending_budget: the same for events that are not applied to all waiting pods yet.
         """
         tickets = itertools.count(1)
         self._max_unschedulable_seconds: Final = times.max_unschedulable
@@ -165,8 +167,8 @@ class SchedulingQueue:
         self._waiting: Final = UnschedulablePods(self._hints, self._pre_enqueue, tickets)
         #: Events that have not been applied to all waiting pods yet, oldest first.
         self._pending_events: Final[deque[PendingEvent]] = deque()
-        self._budget: Final = budget or ByteBudget(UNLIMITED)
-        self._in_flight: Final = InFlight(recorder, self._budget)
+        self._pending_budget: Final = pending_budget or ByteBudget(UNLIMITED)
+        self._in_flight: Final = InFlight(recorder, in_flight_budget or ByteBudget(UNLIMITED))
         self._queues: Final[Mapping[Place, ActiveQueue | PodHeap | WaitingPool]] = {
             ACTIVE: self._active,
             BACKOFF: self._backoff.rejected,
@@ -305,7 +307,7 @@ class SchedulingQueue:
             if not self._pending_events:
                 self._pending_events.append(pending)
                 moved = self.continue_waking()
-            elif len(self._pending_events) < MAX_PENDING_EVENTS and self._budget.take(
+            elif len(self._pending_events) < MAX_PENDING_EVENTS and self._pending_budget.take(
                 size := memory_of(old) + memory_of(new)
             ):
                 pending.size = size
@@ -321,7 +323,7 @@ class SchedulingQueue:
         interest = self._hints.interest(EVENTS_DROPPED)
         dropped = [pending for pending in self._pending_events if pending.interest is not interest]
         self._recorder.events_dropped(len(dropped) + 1)
-        self._budget.give_back(sum(pending.size for pending in self._pending_events))
+        self._pending_budget.give_back(sum(pending.size for pending in self._pending_events))
         self._pending_events.clear()
         pending = PendingEvent(self._waiting, interest, None, None, now, None)
         pending.defer()
@@ -345,7 +347,7 @@ class SchedulingQueue:
                 moved += place is not GATED
             if pending.over:
                 self._pending_events.popleft()
-                self._budget.give_back(pending.size)
+                self._pending_budget.give_back(pending.size)
         return moved
 
     def activate(self, pods: Iterable[Pod], now: float) -> int:

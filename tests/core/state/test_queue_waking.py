@@ -151,7 +151,7 @@ class Gate:
 def test_events_that_are_not_dealt_with_have_a_limit_of_bytes():
     budget, recorder = ByteBudget(50_000), Recorder()
     registrations = [HintRegistration(NODE_ADDED, "Fit", Asked(-1), template_only=True)]
-    queue = make_queue(registrations, recorder=recorder, budget=budget)
+    queue = make_queue(registrations, recorder=recorder, pending_budget=budget)
     waiting(queue, templates(MANY))
     for _ in range(20):
         queue.move_all(NODE_ADD, None, "n" * 1000, LATER)

@@ -14,7 +14,6 @@ from prometheus_client import generate_latest
 from app.cli import main
 from app.extender.memory import AnswerMemory
 from app.kube.credentials import CredentialFailures
-from app.model.budget import ByteBudget
 from app.observe.metrics import gauges
 from app.runtime.limits import Limits
 from app.runtime.shortages import Shortages
@@ -44,7 +43,7 @@ def real(world):
     gauges.register_scheduler(families, world.scheduler.sources())
     gauges.register_election(families, lambda: None)
     gauges.register_events(families, list)
-    gauges.register_resources(families, Limits(1, 1), AnswerMemory(0), Shortages(), ByteBudget(1))
+    gauges.register_resources(families, Limits(1, 1), AnswerMemory(0), Shortages(), {})
     gauges.register_credentials(families, CredentialFailures())
     gauges.register_build(families, "1")
     found = {}

@@ -10,6 +10,7 @@ from app.framework.testing import make_object, make_pod
 from app.model.devices import ResourceClaim
 from app.model.objects import StorageClass, VolumeAttachment
 from app.model.pod import Pod
+from app.scheduler.status_patches import StatusPatch
 from app.state.queue.queued_pod import Place
 from app.state.queue.unschedulable_pods import MAX_STEP
 from tests.shell.clock import LoopClock
@@ -50,6 +51,21 @@ def pod_for_extenders():
 
 def bindings(world):
     return [sent.body["target"]["name"] for sent in world.transport.sent if "binding" in sent.path]
+
+
+async def test_events_for_pods_in_flight_take_no_room_of_status_patches():
+    async with running("a", memory=40_000) as world:
+        pod = world.add(make_pod("p"))
+        queued = world.state.queue.pop(world.clock.steady())
+        for number in range(100):
+            world.add_nodes(f"n{number}", labels={"l": "x" * 100})
+        used = world.budgets.in_flight_events
+        assert used.left < used.limit / 2
+        world.scheduler.patcher.put(pod, StatusPatch("Unschedulable", "no room"), 0.0)
+        await world.scheduler.patcher.finish()
+        assert world.scheduler.patcher.dropped == 0
+        assert any(sent.method == "PATCH" for sent in world.transport.sent)
+        world.state.queue.done(queued.pod.uid)
 
 
 async def test_a_pod_that_met_an_error_is_tried_again_after_its_backoff():

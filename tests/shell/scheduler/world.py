@@ -12,12 +12,12 @@ from app.extender.events import Sink
 from app.framework.testing import make_node
 from app.kube.events import EventRecorder
 from app.kube.transport import Transport
-from app.model.budget import UNLIMITED, ByteBudget
+from app.model.budget import UNLIMITED
 from app.model.objects import Node
 from app.model.pod import Pod
 from app.observe.telemetry import Telemetry
 from app.plugins import registry
-from app.scheduler.parts import ApiServer, Runtime
+from app.scheduler.parts import ApiServer, Budgets, Runtime
 from app.scheduler.wiring import Scheduler
 from app.settings.load import load
 from app.state.scheduler_state import Change
@@ -40,19 +40,21 @@ class World:
         clock: LoopClock | None = None,
         rng: np.random.Generator | None = None,
         telemetry: type[Telemetry] = Telemetry,
+        memory: int = UNLIMITED,
     ) -> None:
         self.clock, rng = clock or LoopClock(), rng or np.random.default_rng(7)
         self.telemetry = telemetry(self.clock, rng)
         sink = self.telemetry.on_extender
         self.transport = transport or FakeTransport(handler=lambda _sent: ok(status=201))
         self.loaded = load(config)
+        self.budgets = Budgets.within(memory)
         classes = registry.registry()
         events = EventRecorder(self.transport, host="here", rng=rng, api="events.k8s.io/v1")
         self.scheduler = Scheduler(
             self.loaded.settings,
             self.loaded.to_plain(registry.capabilities(classes)),
             classes,
-            runtime=Runtime(group, self.clock, rng, self.telemetry, ByteBudget(UNLIMITED)),
+            runtime=Runtime(group, self.clock, rng, self.telemetry, self.budgets),
             api=ApiServer(self.transport, events, lambda: True),
             chain=ExtenderChain(extenders(sink), sink),
         )
@@ -97,9 +99,10 @@ async def running(
     *nodes: str,
     extenders: Callable[[Sink], list[HTTPExtender]] = lambda _sink: [],
     config: str = CONFIG,
+    memory: int = UNLIMITED,
 ) -> AsyncIterator[World]:
     """A world for the length of the block, which must leave no task behind."""
     async with asyncio.TaskGroup() as group:
-        world = World(group, extenders, config)
+        world = World(group, extenders, config, memory=memory)
         world.add_nodes(*nodes)
         yield world
