@@ -41,13 +41,16 @@ async def follow(target: SchedulerTarget, show: Show, *, once: bool) -> None:
                     async for event in events:
                         after = event.number
                         model.apply(event.kind, event.data)
-                        show(model, "")
-                        if once:
-                            return
+                        if model.sections:
+                            show(model, "")
+                            if once:
+                                return
             except (NotAnswered, ConfigurationError, ValueError) as error:
                 if not model.sections:
                     raise
                 problem = str(error)
+            if not model.sections:
+                raise NotAnswered(f"{problem} before it said anything")
             show(model, problem)
             await asyncio.sleep(RETRY_SECONDS)
 

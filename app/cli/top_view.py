@@ -1,6 +1,7 @@
 """What ``top`` shows."""
 
 import datetime as dt
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -11,7 +12,7 @@ from rich.text import Text
 
 from app.cli.process import printable
 from app.model.requests import CPU, MEMORY, PODS
-from app.tools.feed_model import UNSCHEDULABLE_FLAG, FeedModel, NodeRow
+from app.tools.feed_model import UNSCHEDULABLE_FLAG, Decision, FeedModel, NodeRow
 from app.tools.simulate.tables import shown_amount
 
 #: Groups of nodes that are shown.
@@ -71,7 +72,7 @@ def _health(sections: Mapping[str, Any], problem: str) -> Text:
     total = sum(rates["perSecond"].values())
     told.append(f"{total:.1f} attempts/s, p50 {p50}, p99 {p99}")
     for name, text, _ in (*failed, *degraded):
-        told.append(f"\n  {name}: {printable(text)}", "yellow")
+        told.append(f"\n  {printable(name)}: {printable(text)}", "yellow")
     return told
 
 
@@ -178,7 +179,12 @@ def _extenders(extenders: Iterable[Mapping[str, Any]]) -> Table:
             f"{failed:,}",
             f"{each['dropped']:,}",
         )
-        table.add_row(_cut(each["extender"]), each["verb"], Text(each["breaker"], style), *figures)
+        table.add_row(
+            _cut(each["extender"]),
+            _cut(each["verb"]),
+            Text(printable(each["breaker"]), style),
+            *figures,
+        )
     return table
 
 
@@ -190,11 +196,11 @@ def _decisions(decisions: Iterable[Sequence[Any]]) -> Table:
 
 
 def _decision_rows(decisions: Iterable[Sequence[Any]]) -> Iterator[tuple[Any, ...]]:
-    for at, pod, result, node, seconds, _attempts, *message in decisions:
-        sign, style = _RESULTS.get(result, ("?", ""))
-        when = dt.datetime.fromtimestamp(at).astimezone().strftime("%H:%M:%S")
-        what = node if result == "bound" else (message[0] if message else result)
-        yield when, Text(sign, style), _cut(pod), _duration(seconds), _cut(what)
+    for each in itertools.starmap(Decision, decisions):
+        sign, style = _RESULTS.get(each.result, ("?", ""))
+        when = dt.datetime.fromtimestamp(each.at).astimezone().strftime("%H:%M:%S")
+        what = each.node if each.result == "bound" else each.message or each.result
+        yield when, Text(sign, style), _cut(each.pod), _duration(each.seconds), _cut(what)
 
 
 def _duration(seconds: float | None) -> str:

@@ -3,9 +3,11 @@
 import dataclasses
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple, TypedDict
 
 import msgspec
+
+from app.kube.errors import UNREADABLE
 
 #: Entries that are kept of the streams.
 MAX_DECISIONS: Final = 200
@@ -56,6 +58,108 @@ def _event(text: bytes) -> Event:
     )
 
 
+# ---------------------------------------------------------------- messages
+
+Whole = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+Latency = tuple[float | None, float | None]
+"""Seconds: p50 and p99; None without calls."""
+
+
+class _Scheduler(TypedDict):
+    leading: bool
+    identity: str
+    holder: str
+    version: str
+
+
+class _Queue(TypedDict):
+    active: Whole
+    in_flight: Whole
+    backoff: Whole
+    error_backoff: Whole
+    unschedulable: Whole
+    gated: Whole
+
+
+class _Rates(TypedDict):
+    perSecond: dict[str, float]
+    attempt: Latency
+
+
+class _Extender(TypedDict):
+    extender: str
+    verb: str
+    breaker: str
+    inFlight: Whole
+    outcomes: dict[str, Whole]
+    dropped: Whole
+    latency: Latency
+
+
+class Decision(NamedTuple):
+    """The end of an attempt."""
+
+    #: Seconds since the epoch, as far as calendars go.
+    at: Annotated[float, msgspec.Meta(ge=0, le=250_000_000_000)]
+    pod: str
+    result: str
+    node: str
+    seconds: float | None
+    attempts: Whole
+    message: str = ""
+
+
+class _Column(TypedDict):
+    """Values as their numbers by row; 0 is none."""
+
+    values: list[Any]
+    codes: list[Whole]
+
+
+class _Columns(TypedDict):
+    """All nodes."""
+
+    names: list[str]
+    flags: list[Whole]
+    labels: dict[str, _Column]
+    taints: _Column
+    allocatable: dict[str, Whole | list[Whole]]
+    requested: dict[str, Whole | list[Whole]]
+
+
+class _Rows(TypedDict, total=False):
+    """The nodes that changed."""
+
+    objects: list[tuple[Whole, str, Whole, dict[str, str], list[list[str]], dict[str, Whole]]]
+    rows: list[Whole]
+    requested: dict[str, list[Whole]]
+
+
+class _Sections(TypedDict, total=False):
+    scheduler: _Scheduler
+    queue: _Queue
+    rates: _Rates
+    extenders: list[_Extender]
+    health: list[tuple[str, str, bool]]
+    waiting: list[dict[str, Any]]
+    reasons: list[tuple[str, Whole]]
+    decisions: list[Decision]
+    preemptions: list[Any]
+    series: list[Any]
+
+
+class _Snapshot(_Sections):
+    nodes: _Columns
+
+
+class _Change(_Sections, total=False):
+    nodes: _Rows
+
+
+#: Sections of every snapshot.
+_NEEDED: Final = frozenset({"scheduler", "queue", "rates", "health", "nodes"})
+
+
 @dataclasses.dataclass(slots=True)
 class NodeRow:
     """A node. Amounts are in the scheduler's units, by resource; ``pods`` is the number of pods."""
@@ -68,6 +172,13 @@ class NodeRow:
     requested: dict[str, int] = dataclasses.field(default_factory=dict)
 
 
+def _checked(data: bytes, kind: Any) -> dict[str, Any]:
+    """A message whose known fields are those of its kind. Raises MsgspecError, RecursionError."""
+    message: dict[str, Any] = msgspec.json.decode(data)
+    msgspec.convert(message, kind)
+    return message
+
+
 class FeedModel:
     """``sections`` as they are now, and the nodes by row."""
 
@@ -77,16 +188,29 @@ class FeedModel:
         self.streams: Final = {name: deque[Any](maxlen=most) for name, most in _STREAMS.items()}
 
     def apply(self, kind: str, data: bytes) -> None:
-        """Takes in a ``snapshot`` or a ``change``. Raises msgspec.DecodeError."""
-        message: dict[str, Any] = msgspec.json.decode(data)
-        nodes = message.pop("nodes", None)
-        if kind == "snapshot":
-            self.sections.clear()
-            self.nodes = dict(_rows(nodes))
-            for stream in self.streams.values():
-                stream.clear()
-        elif nodes:
-            self._change(nodes)
+        """Takes in a ``snapshot`` or a ``change``; others are ignored. Raises ValueError for what no feed of this version says."""
+        try:
+            if kind == "snapshot":
+                self._snapshot(_checked(data, _Snapshot))
+            elif kind == "change" and self.sections:
+                message = _checked(data, _Change)
+                self._change(message.pop("nodes", {}))
+                self._take(message)
+        except (*UNREADABLE, LookupError) as err:
+            raise ValueError(
+                f"what answers is no aiokube-scheduler of this version: {err}"
+            ) from err
+
+    def _snapshot(self, message: dict[str, Any]) -> None:
+        if missing := _NEEDED - message.keys():
+            raise ValueError(f"the snapshot lacks {', '.join(sorted(missing))}")
+        self.nodes = dict(_rows(message.pop("nodes")))
+        self.sections.clear()
+        for stream in self.streams.values():
+            stream.clear()
+        self._take(message)
+
+    def _take(self, message: dict[str, Any]) -> None:
         for name, stream in self.streams.items():
             stream.extend(message.pop(name, ()))
         self.sections |= message

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import json
 
 import pytest
 from rich.console import Console
@@ -10,7 +11,7 @@ from app.cli import top as module
 from app.cli.top import follow
 from app.cli.top_view import view
 from app.framework.testing import make_node
-from app.tools.feed_model import Event
+from app.tools.feed_model import Event, FeedModel
 from app.tools.scheduler_client import NotAnswered, SchedulerTarget
 from tests.shell.observe.test_feed import Studio, asking, bound, failed
 
@@ -112,3 +113,95 @@ async def test_it_goes_on_when_the_scheduler_comes_back(monkeypatch):
     rounds[:] = [NotAnswered("nobody")]
     with pytest.raises(NotAnswered):
         await follow(SchedulerTarget(), lambda _model, problem: None, once=False)
+
+
+def good():
+    made = studio()
+    made.feed.open()
+    made.advance()
+    return json.loads(made.snapshot())
+
+
+def without(*path):
+    message = good()
+    within = message
+    for key in path[:-1]:
+        within = within[key]
+    del within[path[-1]]
+    return message
+
+
+def having(value, *path):
+    message = good()
+    within = message
+    for key in path[:-1]:
+        within = within[key]
+    within[path[-1]] = value
+    return message
+
+
+FOREIGN = [
+    [],
+    {},
+    "text",
+    None,
+    {"nodes": {}},
+    *(without(name) for name in ("scheduler", "queue", "rates", "health", "nodes")),
+    without("queue", "active"),
+    without("nodes", "names"),
+    having("x", "queue", "active"),
+    having(10**30, "queue", "active"),
+    having([1], "rates", "attempt"),
+    having({"cpu": [1]}, "nodes", "allocatable"),
+    having({"values": [], "codes": [1, 1, 1, 1]}, "nodes", "taints"),
+    having({"values": [], "codes": []}, "nodes", "taints"),
+    having([[1e300, "p", "bound", "n", 0.1, 1]], "decisions"),
+    having([[1, "p"]], "decisions"),
+    having([["a", "b"]], "reasons"),
+    having([{"extender": "e"}], "extenders"),
+]
+CHANGES = [
+    [],
+    {"queue": {}},
+    {"nodes": {"rows": [0], "requested": {"cpu": []}}},
+    {"nodes": {"objects": [[0]]}},
+    {"nodes": []},
+]
+
+
+@pytest.mark.parametrize("kind", ["snapshot", "change"])
+def test_feeds_of_others_are_refused(kind):
+    for message in CHANGES if kind == "change" else FOREIGN:
+        model = studio().open()
+        before = shown(model)
+        with pytest.raises(ValueError, match="no aiokube-scheduler of this version"):
+            model.apply(kind, json.dumps(message).encode())
+        assert shown(model) == before, message
+
+
+def test_what_is_not_known_is_ignored():
+    model = studio().open()
+    model.apply("news", b"{}")
+    model.apply("snapshot", json.dumps(good() | {"weather": 1}).encode())
+    empty = FeedModel()
+    empty.apply("change", b'{"queue": {}}')
+    assert not empty.sections
+
+
+@pytest.mark.parametrize("events", [[], [Event("change", "1", b"{}")], [Event("hello", "", b"x")]])
+async def test_a_feed_without_a_snapshot(monkeypatch, events):
+    class FakeLink:
+        def __init__(self, target, purpose):
+            pass
+
+        async def aclose(self):
+            pass
+
+        async def events(self, _after):
+            for event in events:
+                yield event
+
+    monkeypatch.setattr(module, "Link", FakeLink)
+    for once in (True, False):
+        with pytest.raises(NotAnswered, match="has ended the feed before it said anything"):
+            await follow(SchedulerTarget(), lambda model, _problem: shown(model), once=once)
