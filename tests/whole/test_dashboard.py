@@ -1,6 +1,8 @@
 """The page in a real browser: on the demo, and with 5000 nodes and 50,000 pods."""
 
+import asyncio
 import contextlib
+import itertools
 import json
 import os
 import re
@@ -10,9 +12,23 @@ import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
+from app.observe.explain import Explanation, Feasibility, Leadership, QueueMove, Waiting
+from app.observe.histories import (
+    AttemptRecord,
+    BindingStep,
+    ExtenderCall,
+    PreemptedBy,
+    Rejection,
+)
+from app.tools.dashboard.server import leading_to, serving_page
+from app.tools.scheduler_client import SchedulerTarget
 from app.tools.subprocesses import reserved_port
 from tests.whole.browser import NEEDS_CHROMIUM, Page, browsing
 from tests.whole.harness import WAIT_SECONDS, Cluster, Process, Schedulers, pod, wait_for
@@ -158,6 +174,211 @@ async def test_a_lost_scheduler_is_told(tmp_path: Path) -> None:
                 await page.until("!document.querySelector('#banner').hidden")
                 assert "cannot be asked" in await text(page, "#banner")
                 assert "Not connected" in await text(page, "#verdict")
+
+
+# ---------------------------------------------------------------- names and messages of others
+
+HTML = '<img src=x onerror="document.title=1"><script>document.title=2</script>'
+#: What every object of JavaScript has.
+INHERITED = ("constructor", "toString", "valueOf", "hasOwnProperty")
+
+
+def hostile_snapshot() -> dict[str, Any]:
+    """Two nodes; the first has labels and resources with names of what every object has."""
+    label = {"values": [HTML], "codes": [1, 0]}
+    amounts = {name: [4, 0] for name in INHERITED}
+    return {
+        "version": 1,
+        "time": 1_700_000_000.0,
+        "nodes": {
+            "names": [HTML, "plain"],
+            "flags": [0, 0],
+            "taints": {"values": [[[HTML, HTML, "NoSchedule"]]], "codes": [1, 0]},
+            "labels": dict.fromkeys((*INHERITED, HTML), label),
+            "allocatable": {"cpu": 4000, "memory": 2**30, "pods": 10, **amounts},
+            "requested": {"cpu": [1000, 0], "pods": [1, 0]},
+        },
+        "scheduler": {
+            "version": HTML,
+            "profiles": [HTML],
+            "leading": True,
+            "identity": HTML,
+            "holder": HTML,
+        },
+        "queue": dict.fromkeys(
+            ("active", "in_flight", "backoff", "error_backoff", "unschedulable", "gated"), 1
+        ),
+        "rates": {"perSecond": {}, "attempt": [None, None]},
+        "health": [[HTML, HTML, True]],
+        "reasons": [[HTML, 1]],
+        "waiting": [
+            {
+                **dict.fromkeys(("pod", "place", "nominated", "message"), HTML),
+                "since": 1.0,
+                "attempts": 1,
+                "priority": 0,
+            }
+        ],
+        "extenders": [
+            {
+                "extender": HTML,
+                "verb": "filter",
+                "breaker": HTML,
+                "inFlight": 0,
+                "outcomes": {HTML: 1},
+                "dropped": 0,
+                "latency": [None, None],
+            }
+        ],
+        "decisions": [[1.0, HTML, "unschedulable", HTML, 0.1, 1, HTML]],
+        "preemptions": [[1.0, HTML, HTML, [HTML], 2]],
+        "series": [],
+    }
+
+
+STORY = msgspec.json.encode(
+    Explanation(
+        HTML,
+        HTML,
+        HTML,
+        HTML,
+        Leadership(leading=True),
+        HTML,
+        nominated_node=HTML,
+        waiting=Waiting(1, 1.0, 0.0, (HTML,), HTML, HTML),
+        now=Feasibility(0, 1, HTML, (Rejection(HTML, HTML, (HTML,), 1),)),
+        attempts=[
+            AttemptRecord(
+                1,
+                HTML,
+                1.0,
+                1.0,
+                message=HTML,
+                calls=[ExtenderCall(HTML, HTML, HTML, ignored_error=HTML)],
+                steps=(BindingStep(HTML, HTML, 1.0),),
+            )
+        ],
+        moves=(QueueMove(1.0, HTML, HTML),),
+        preempted=PreemptedBy(1.0, HTML, HTML, HTML),
+    )
+)
+NODE = {
+    "node": {
+        "name": HTML,
+        "exists": True,
+        "labels": {HTML: HTML},
+        "unschedulable": False,
+        "taints": [{"key": HTML, "value": HTML, "effect": HTML}],
+        "allocatable": dict.fromkeys(INHERITED, 4),
+        "requested": {},
+    },
+    "pods": [
+        {
+            "pod": HTML,
+            "priority": 0,
+            "phase": HTML,
+            "terminating": False,
+            "requests": {HTML: 1},
+        }
+    ],
+}
+
+
+@pytest.fixture
+async def hostile() -> AsyncIterator[str]:
+    """The page of a scheduler in whose cluster everything has a name that looks like HTML."""
+
+    async def feed(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        data = json.dumps(hostile_snapshot()).encode()
+        await response.write(b"event: snapshot\nid: 1-1\ndata: %b\n\n" % data)
+        for version in itertools.count(2):
+            message = b'{"version":%d,"time":1.0}' % version
+            await response.write(b"event: change\nid: 1-%d\ndata: %b\n\n" % (version, message))
+            await asyncio.sleep(0.5)
+        return response
+
+    async def story(_request: web.Request) -> web.Response:
+        return web.Response(body=STORY)
+
+    async def node(_request: web.Request) -> web.Response:
+        return web.json_response(NODE)
+
+    application = web.Application()
+    application.add_routes(
+        [
+            web.get("/debug/feed", feed),
+            web.get("/debug/pods/{namespace}/{name}", story),
+            web.get("/debug/nodes/{name}", node),
+        ]
+    )
+    async with (
+        TestServer(application, shutdown_timeout=0) as server,
+        serving_page(SchedulerTarget(str(server.make_url("/")).rstrip("/"))) as url,
+    ):
+        yield url
+
+
+async def test_names_and_messages_are_texts(hostile: str, page: Page) -> None:
+    """Whatever they look like: no element is made of them, and no script runs."""
+    await opened(page, hostile)
+    before = await page.ask("document.querySelectorAll('script, img, a').length")
+    for shown in ("#who", "#checks", "#reasons", "#waiting", "#extender-table", "#decision-list"):
+        assert HTML in await text(page, shown), shown
+    await page.ask("document.querySelector('#decision-list .link').click()")
+    await page.until("document.querySelector('#detail .facts')")
+    assert (await text(page, "#detail")).count(HTML) > 10
+    await page.ask("document.querySelector('#preemption-table td:nth-child(3) .link').click()")
+    await page.until("document.querySelector('#detail .room')")
+    assert (await text(page, "#detail")).count(HTML) > 3
+    assert await page.ask("document.querySelectorAll('script, img, a').length") == before
+    assert await page.ask("document.title") == "aiokube-scheduler"
+
+
+async def test_names_that_every_object_has(hostile: str, page: Page) -> None:
+    """Nodes without such a label or resource have none."""
+    await opened(page, hostile)
+    found = await page.ask(
+        f"""(async () => {{
+          const {{ Model }} = await import({json.dumps(hostile + "feed.js")});
+          const model = new Model();
+          model.snapshot({json.dumps(hostile_snapshot())});
+          model.change({{ version: 2, time: 2, nodes: {{
+            objects: [[2, "third", 0, {{}}, [], {{}}]], rows: [1], requested: {{ cpu: [5] }} }} }});
+          const names = {json.dumps(INHERITED)};
+          const had = ({{ labels, allocatable, requested }}) =>
+            [labels, allocatable, requested].map((each) => names.filter((name) => each[name]).length);
+          return [...model.nodes.values()].map(had);
+        }})()"""
+    )
+    assert found == [[4, 4, 0], [0, 0, 0], [0, 0, 0]]
+    for name in INHERITED:
+        for select in ("#group-by", "#fill-by"):
+            choose = f"const s = document.querySelector('{select}'); s.value = '{name}';"
+            await page.ask(
+                f"(() => {{ {choose} s.dispatchEvent(new Event('change')); return s.value; }})()"
+            )
+        await page.press("1")
+        await page.press("End")
+        spoken = await page.ask("document.querySelector('#spoken').textContent")
+        assert "function" not in spoken
+        assert "NaN" not in spoken
+    await page.ask("document.querySelector('#preemption-table td:nth-child(3) .link').click()")
+    await page.until("document.querySelector('#detail .room')")
+    assert "0 of 4" in await text(page, "#detail")
+    assert "NaN" not in await text(page, "body")
+
+
+async def test_a_file_leads_to_the_page(hostile: str, page: Page) -> None:
+    """As a browser is opened."""
+    with leading_to(hostile) as file:
+        await page.open(file.as_uri())
+        async with asyncio.timeout(WAIT_SECONDS):
+            while f"{hostile}feed" not in page.requests:
+                await asyncio.sleep(0.05)
+    await page.until(SHOWN)
+    assert await page.ask("location.href") == hostile
 
 
 # ---------------------------------------------------------------- 5000 nodes

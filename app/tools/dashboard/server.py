@@ -204,13 +204,13 @@ async def open_browser(url: str) -> None:
     """
     if not has_windows(os.environ, sys.platform):
         return
-    with _leading_to(url) as file, contextlib.suppress(webbrowser.Error):
+    with leading_to(url) as file, contextlib.suppress(webbrowser.Error):
         await asyncio.to_thread(webbrowser.open, file.as_uri())
         await asyncio.sleep(_READ_SECONDS)
 
 
 @contextlib.contextmanager
-def _leading_to(url: str) -> Iterator[Path]:
+def leading_to(url: str) -> Iterator[Path]:
     """A file that leads a browser to an address. Raises OSError."""
     with tempfile.TemporaryDirectory(prefix="aiokube-scheduler-") as folder:
         file = Path(folder, "dashboard.html")

@@ -1,6 +1,6 @@
 // One node with its pods, and one pod's story (what `explain` tells).
 
-import { age, amount, bar, clock, count, duration, element, percent, shortName } from "./format.js";
+import { age, amount, bar, clock, count, dictionary, duration, element, percent, shortName } from "./format.js";
 
 const heading = (text) => element("h3", {}, text);
 
@@ -23,7 +23,8 @@ const requests = (amounts) =>
 
 export function showNode({ node, pods }, { podLink }) {
   const names = Object.keys(node.allocatable).filter((name) => node.allocatable[name]);
-  const used = (name) => (name === "pods" ? pods.length : node.requested[name] || 0);
+  const requested = dictionary(node.requested);
+  const used = (name) => (name === "pods" ? pods.length : requested[name] || 0);
   const bars = names.map((name) => {
     const told = `${amount(name, used(name))} of ${amount(name, node.allocatable[name])}`;
     const share = used(name) / node.allocatable[name];

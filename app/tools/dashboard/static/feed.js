@@ -1,5 +1,7 @@
 // The feed of the scheduler: server-sent events, put together to what is so now.
 
+import { dictionary } from "./format.js";
+
 const KEPT = { decisions: 200, preemptions: 50, series: 600 };
 
 /** Nodes by row, the sections as they are, and the last entries of the streams. */
@@ -38,7 +40,7 @@ export class Model {
       (nodes.rows || []).forEach((row, at) => {
         const node = this.nodes.get(row);
         if (!node) return;
-        node.requested = {};
+        node.requested = dictionary();
         for (const [name, column] of Object.entries(nodes.requested)) node.requested[name] = column[at];
       });
     }
@@ -51,8 +53,8 @@ export class Model {
       return;
     }
     const known = this.nodes.get(row);
-    const requested = known ? known.requested : {};
-    this.nodes.set(row, { name, flags, labels, taints, allocatable, requested });
+    const requested = known ? known.requested : dictionary();
+    this.nodes.set(row, { name, flags, labels: dictionary(labels), taints, allocatable: dictionary(allocatable), requested });
   }
 
   take(message) {
@@ -75,7 +77,7 @@ function nodesOf(columns) {
   const number = (column, row) => (typeof column === "number" ? column : column[row]);
   columns.names.forEach((name, row) => {
     if (!name) return;
-    const node = { name, flags: columns.flags[row], labels: {}, allocatable: {}, requested: {} };
+    const node = { name, flags: columns.flags[row], labels: dictionary(), allocatable: dictionary(), requested: dictionary() };
     node.taints = value(columns.taints, row) || [];
     for (const [key, column] of Object.entries(columns.labels)) {
       const label = value(column, row);

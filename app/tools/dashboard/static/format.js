@@ -1,7 +1,15 @@
 // Texts for numbers, amounts of resources, times and durations; and a helper that builds elements.
 
 const BINARY = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
-const SHORT = { memory: "mem", "ephemeral-storage": "disk" };
+const SHORT = new Map([
+  ["memory", "mem"],
+  ["ephemeral-storage", "disk"],
+]);
+
+/** Values by names of others: it has nothing but these, not even a `constructor`. */
+export function dictionary(values = {}) {
+  return Object.assign(Object.create(null), values);
+}
 
 export function count(number) {
   return Number(number || 0).toLocaleString("en-US");
@@ -30,7 +38,7 @@ function trimmed(value) {
 }
 
 export function shortName(resource) {
-  return SHORT[resource] || resource.split("/").pop();
+  return SHORT.get(resource) || resource.split("/").pop();
 }
 
 export function percent(share) {

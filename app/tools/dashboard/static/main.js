@@ -4,7 +4,7 @@ import { Chart } from "./chart.js";
 import { ClusterMap } from "./cluster.js";
 import { showNode, showPod } from "./detail.js";
 import { Model, follow } from "./feed.js";
-import { age, amount, bar, clock, count, duration, element, percent, rate, shortName } from "./format.js";
+import { age, amount, bar, clock, count, dictionary, duration, element, percent, rate, shortName } from "./format.js";
 
 const ZONE = "topology.kubernetes.io/zone";
 const BEST_LABELS = [ZONE, "topology.kubernetes.io/region", "node.kubernetes.io/instance-type", "kubernetes.io/arch"];
@@ -68,7 +68,7 @@ function shownResources(node) {
 }
 
 function totals(nodes) {
-  const found = {};
+  const found = dictionary();
   for (const node of nodes) {
     for (const [name, all] of Object.entries(node.allocatable)) {
       const sum = (found[name] ||= { all: 0, used: 0, most: 0 });

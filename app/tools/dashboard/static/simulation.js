@@ -1,9 +1,9 @@
 // The page of a simulation: nodes before and after, by zone, with a filter that also applies to the tables.
 
 import { ClusterMap } from "./cluster.js";
-import { amount, count, element, percent, shortName } from "./format.js";
+import { amount, count, dictionary, element, percent, shortName } from "./format.js";
 
-const nodes = JSON.parse(document.getElementById("nodes").textContent);
+const nodes = JSON.parse(document.getElementById("nodes").textContent).map((node) => ({ ...node, resources: dictionary(node.resources) }));
 const find = (id) => document.getElementById(id);
 let resource = "cpu";
 let byZone = true;
