@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from app.framework.diagnosis import Diagnosis
+from app.model.clock import Clock
 from app.model.cluster_event import Action, ClusterEvent, Resource
 from app.model.devices import ResourceClaim
 from app.model.objects import PersistentVolume, PersistentVolumeClaim
@@ -325,23 +326,14 @@ class FixedWaitingPods:
         return iter(self._pods.values())
 
 
-class Clock(Protocol):
-    """Tells the time, in seconds."""
-
-    def monotonic(self) -> float:
-        """Seconds since a fixed moment in the past; never decreases."""
-        ...
-
-    def wall(self) -> float:
-        """Seconds since the epoch; may jump."""
-        ...
-
-
 class _NoTime:
     def monotonic(self) -> float:
         return 0.0
 
     def wall(self) -> float:
+        return 0.0
+
+    def steady(self) -> float:
         return 0.0
 
 

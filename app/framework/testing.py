@@ -19,7 +19,6 @@ import msgspec
 from app.framework import contract
 from app.framework.diagnosis import Diagnosis
 from app.framework.interface import (
-    Clock,
     CycleState,
     Eviction,
     FixedWaitingPods,
@@ -31,6 +30,7 @@ from app.framework.interface import (
 from app.framework.memo import TemplateMemo
 from app.framework.profile import ProfilePlugins
 from app.framework.runner import Filtered, Framework, PreFilterRejected
+from app.model.clock import Clock
 from app.model.cluster_event import (
     ASSIGNED_POD_ADD,
     ASSIGNED_POD_DELETE,

@@ -21,6 +21,7 @@ from app.extender.events import (
     ExtenderWarning,
     NodesScored,
 )
+from app.model.clock import Clock
 from app.observe.events import (
     AttemptFailed,
     NodeSelected,
@@ -43,7 +44,7 @@ from app.observe.metrics.scheduler import (
 )
 from app.observe.metrics.series import MetricFamilies
 from app.runtime import logs
-from app.runtime.clock import Clock, stopwatch
+from app.runtime.clock import stopwatch
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ All other code gets a Clock and a generator, so that tests can control the time 
 import secrets
 import time
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
 import numpy as np
 
@@ -14,24 +14,8 @@ import numpy as np
 _ELAPSED: Final[int] = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
-class Clock(Protocol):
-    """Returns times in seconds."""
-
-    def monotonic(self) -> float:
-        """Since an arbitrary moment; never goes back and never stops. Not the event loop's time."""
-        ...
-
-    def wall(self) -> float:
-        """Since the epoch; may jump."""
-        ...
-
-    def steady(self) -> float:
-        """Since the epoch, by the wall clock at the creation of this clock plus monotonic time; never jumps."""
-        ...
-
-
 class SystemClock:
-    """The machine's own clocks."""
+    """The machine's own clocks (see app.model.clock.Clock)."""
 
     def __init__(self) -> None:
         self._began: Final = self.wall() - self.monotonic()

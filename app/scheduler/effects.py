@@ -7,12 +7,12 @@ from typing import Any, Final, TypeVar
 from app.kube.errors import AlreadyExists, Conflict, KubeError
 from app.kube.resource_claims import ResourceClaimRequests
 from app.kube.writer import KubeWriter
+from app.model.clock import Clock
 from app.model.devices import ResourceClaim
 from app.model.objects import PersistentVolume, PersistentVolumeClaim
 from app.model.pod import Pod
 from app.model.status import SUCCESS, Code, ConflictError, SchedulingError, Status
 from app.observe.pod_events import PodEvents
-from app.runtime.clock import Clock
 from app.scheduler.preemption import Evictor, ExtenderPreemption
 
 R = TypeVar("R")

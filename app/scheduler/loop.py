@@ -13,11 +13,11 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final
 
 from app.framework.runner import Framework
+from app.model.clock import Clock
 from app.model.pod import Pod
 from app.model.status import Code, SchedulingError, Status
 from app.observe.events import AttemptStarted, NodeSelected
 from app.runtime import logs
-from app.runtime.clock import Clock
 from app.runtime.tasks import Limiter, Spawn
 from app.scheduler.attempt import Attempt, Choice, NoNodesError, Unfit
 from app.scheduler.binding import AssumedPod, Binder

@@ -9,9 +9,9 @@ import numpy as np
 from app.kube.events import EventRecorder
 from app.kube.transport import Guard, Transport
 from app.model.budget import ByteBudget
+from app.model.clock import Clock
 from app.observe.events import Sink
 from app.observe.telemetry import Telemetry
-from app.runtime.clock import Clock
 from app.runtime.tasks import Spawn
 from app.state.scheduler_state import SchedulerState
 

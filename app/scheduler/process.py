@@ -33,10 +33,11 @@ from app.kube.kubeconfig import load_connection
 from app.kube.leaders import Leader
 from app.kube.leases import LeaseClient
 from app.kube.reviews import Reviews, reviewing
+from app.model.clock import Clock
 from app.observe.metrics import gauges
 from app.observe.telemetry import Telemetry
 from app.plugins import registry
-from app.runtime.clock import Clock, SystemClock, make_rng
+from app.runtime.clock import SystemClock, make_rng
 from app.runtime.limits import Limits, resident_memory, return_free_memory, take_limits
 from app.runtime.shortages import SHORTAGES
 from app.runtime.signals import StopRequest, handled

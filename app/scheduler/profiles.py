@@ -6,10 +6,11 @@ import numpy as np
 
 from app.framework.args import Profile
 from app.framework.diagnosis import EXTENDER
-from app.framework.interface import Clock, Plugin, WaitingPods
+from app.framework.interface import Plugin, WaitingPods
 from app.framework.probe import NULL_PROBE, Probe
 from app.framework.profile import ProfilePlugins, resolve_plugins
 from app.framework.runner import ANY_CHANGE, Framework, ProfileHandle
+from app.model.clock import Clock
 from app.plugins.registry import capabilities
 from app.settings.load import Loaded
 from app.settings.models import KubeSchedulerProfile

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from app.framework.interface import Clock
+from app.model.clock import Clock
 
 #: Seconds of one turn: nothing else happens meanwhile.
 TURN_SECONDS: Final = 0.010

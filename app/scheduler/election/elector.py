@@ -18,9 +18,9 @@ import dataclasses
 import enum
 import logging
 import uuid
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
 from contextlib import aclosing
-from typing import Final, Protocol
+from typing import Final
 
 import numpy as np
 
@@ -28,9 +28,9 @@ from app.kube.backoff import Backoff
 from app.kube.errors import Conflict, Forbidden, KubeApiError
 from app.kube.event_series import ObjectRef
 from app.kube.events import EventRecorder
-from app.kube.leases import Lease, LeaseRecord
+from app.kube.leases import Lease, LeaseClient, LeaseRecord
+from app.model.clock import Clock
 from app.observe.events import ElectionStatistics
-from app.runtime.clock import Clock
 from app.scheduler.election.rules import (
     CreateLease,
     ElectionSettings,
@@ -69,36 +69,6 @@ def new_identity(host: str) -> str:
 def shown(identity: str) -> str:
     """An identity as it is logged: escaped and cut, because anyone who may write the lease chooses it."""
     return identity if identity.isprintable() and len(identity) <= 256 else f"{identity!r:.256}"
-
-
-class LeaseStore(Protocol):
-    """Reads and writes the lease (app.kube.leases.LeaseClient). All methods raise KubeApiError."""
-
-    @property
-    def namespace(self) -> str:
-        """The lease's namespace."""
-        ...
-
-    @property
-    def name(self) -> str:
-        """The lease's name."""
-        ...
-
-    async def get(self) -> Lease | None:
-        """The lease, None when there is none."""
-        ...
-
-    async def create(self, record: LeaseRecord) -> Lease:
-        """Creates the lease."""
-        ...
-
-    async def update(self, lease: Lease, record: LeaseRecord) -> Lease:
-        """Replaces the lease; raises Conflict if another process has changed it."""
-        ...
-
-    def changes(self, rng: np.random.Generator) -> AsyncGenerator[LeaseRecord | None, None]:
-        """Yields the record, now and after each change; None once the lease is deleted."""
-        ...
 
 
 def _nothing(*_args: object) -> None:
@@ -141,7 +111,7 @@ class LeaseElector:
 
     def __init__(
         self,
-        store: LeaseStore,
+        store: LeaseClient,
         settings: ElectionSettings,
         *,
         clock: Clock,

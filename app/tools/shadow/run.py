@@ -27,13 +27,14 @@ from app.kube.read_only import read_only
 from app.kube.reviews import Reviews, reviewing
 from app.kube.transport import Reader
 from app.kube.watch_decoder import ResourceKind
+from app.model.clock import Clock
 from app.model.objects import Node
 from app.model.pod import Pod
 from app.observe.metrics.gauges import register_credentials
 from app.observe.metrics.process import ClientMetrics, LoopLag, ServingMetrics
 from app.observe.metrics.series import MetricFamilies
 from app.plugins import registry
-from app.runtime.clock import Clock, SystemClock, make_rng, stopwatch
+from app.runtime.clock import SystemClock, make_rng, stopwatch
 from app.runtime.limits import return_free_memory
 from app.runtime.signals import StopRequest
 from app.runtime.tasks import in_steps, spawn_eternal
