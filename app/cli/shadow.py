@@ -1,14 +1,16 @@
 """The command ``shadow``: stands beside the scheduler of a cluster, and ``shadow report``: what its journal says."""
 
 import datetime as dt
+import logging
 from pathlib import Path
 from typing import Any, Final
 
 import click
+import msgspec
 
 from app.cli.console import console
 from app.cli.flags import read_number
-from app.cli.process import explained, run_loop
+from app.cli.process import explained, printable, printable_json, run_loop
 from app.cli.run import serving_flags, serving_options
 from app.kube.errors import ConfigurationError as ConnectionSettingsError
 from app.model.gotext import Duration, DurationError
@@ -20,8 +22,10 @@ from app.serving.options import ServingError
 from app.settings.load import Loaded, Settings, load
 from app.settings.problems import ConfigurationError
 from app.tools.shadow.journal import JournalError, as_json, read
-from app.tools.shadow.report import as_page, as_text, report
+from app.tools.shadow.report import Report, as_page, as_text, report
 from app.tools.shadow.run import ShadowOptions, run
+
+log = logging.getLogger(__name__)
 
 _FILE: Final = click.Path(path_type=Path, dir_okay=False)
 _FOLDER: Final = click.Path(path_type=Path, file_okay=False)
@@ -91,6 +95,8 @@ def _shadow(context: click.Context, /, config: Path | None, **given: Any) -> Non
     logs.configure(logging_format=given["logging_format"], verbosity=given["verbosity"])
     with explained(*_EXPECTED):
         loaded = Loaded(Settings()) if config is None else load(config)
+        for warning in loaded.warnings:
+            log.warning("%s", warning.render(loaded.source))
         options = ShadowOptions(
             kubeconfig=given["kubeconfig"],
             imagines=given["world"] == "mine",
@@ -99,10 +105,14 @@ def _shadow(context: click.Context, /, config: Path | None, **given: Any) -> Non
             serving=serving_options(given),
             summary_seconds=given["summary_interval"],
         )
-        context.exit(run_loop(run(loaded, options, click.echo)))
+        context.exit(run_loop(run(loaded, options, _show)))
 
 
 _shadow.params += list(serving_flags())
+
+
+def _show(line: str) -> None:
+    click.echo(printable(line))
 
 
 def _moment(_context: click.Context, _option: click.Parameter, value: str | None) -> float | None:
@@ -140,7 +150,12 @@ def _report(journal: Path, since: float | None, until: float | None, output: str
         case "html":
             click.echo(as_page(told), nl=False)
         case _:
-            console().print(as_text(told))
+            console().print(as_text(_printable(told)))
+
+
+def _printable(told: Report) -> Report:
+    """The report with texts for a terminal: pods and nodes may have written them."""
+    return msgspec.convert(printable_json(msgspec.to_builtins(told)), Report)
 
 
 command: Final = _shadow

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +18,8 @@ _FILES: Final = 8
 _PATTERN: Final = "verdicts-*.jsonl"
 #: Seconds between two writes.
 _PAUSE: Final = 0.5
+#: Lines that wait to be written; further ones are lost.
+_MAX_WAITING: Final = 50_000
 _VERDICT: Final = msgspec.json.Decoder(Verdict)
 _COMPARISON: Final = msgspec.json.Decoder(Comparison)
 
@@ -29,7 +31,7 @@ class JournalError(Exception):
 
 
 class Journal:
-    """Writes lines to a folder, in a thread. The files together have at most ``size`` bytes, and the last batch."""
+    """Writes lines to a folder, in a thread. The files together have at most ``size`` bytes, or one line if it is longer."""
 
     def __init__(self, folder: Path, size: int) -> None:
         """Raises JournalError if the folder cannot be made."""
@@ -39,14 +41,17 @@ class Journal:
         except OSError as error:
             raise JournalError(f"{folder}: {error.strerror}") from error
         self._folder: Final = folder
-        self._each: Final = max(size // _FILES, 1)
+        self._size: Final = size
         self._waiting: list[Line] = []
         #: Lines that could not be written.
         self.lost = 0
 
     def put(self, line: Line) -> None:
-        """Adds a line to the next write."""
-        self._waiting.append(line)
+        """Adds a line to the next write; it is lost if the folder is too slow."""
+        if len(self._waiting) < _MAX_WAITING:
+            self._waiting.append(line)
+        else:
+            self._lose(1, "it is too slow")
 
     async def run(self) -> None:
         """Writes until cancelled."""
@@ -59,23 +64,47 @@ class Journal:
         batch, self._waiting = self._waiting, []
         if not batch:
             return
-        text = b"".join(msgspec.json.encode(line) + b"\n" for line in batch)
         try:
-            await asyncio.to_thread(self._append, text)
+            await asyncio.to_thread(self._append, batch)
         except OSError as error:
-            if not self.lost:
-                log.error("Cannot write the journal in %s: %s", self._folder, error.strerror)
-            self.lost += len(batch)
+            self._lose(len(batch), error.strerror or str(error))
 
-    def _append(self, text: bytes) -> None:
-        file = self._folder / f"verdicts-{self._number:08}.jsonl"
-        if not self._number or (file.exists() and file.stat().st_size + len(text) > self._each):
-            self._number += 1
-            file = self._folder / f"verdicts-{self._number:08}.jsonl"
-        with file.open("ab") as out:
-            out.write(text)
-        for old in files(self._folder)[:-_FILES]:
-            old.unlink(missing_ok=True)
+    def _lose(self, lines: int, why: str) -> None:
+        if not self.lost:
+            log.error("Cannot write the journal in %s: %s", self._folder, why)
+        self.lost += lines
+
+    def _append(self, lines: Sequence[Line]) -> None:
+        number, each = max(self._number, 1), self._size // _FILES
+        parts: dict[int, list[bytes]] = {}
+        size = self._bytes_of(number)
+        for line in lines:
+            text = msgspec.json.encode(line) + b"\n"
+            if size and size + len(text) > each:
+                number, size = number + 1, 0
+            parts.setdefault(number, []).append(text)
+            size += len(text)
+        for self._number, texts in parts.items():
+            self._make_room(sum(map(len, texts)))
+            with self._file(self._number).open("ab") as out:
+                out.writelines(texts)
+
+    def _make_room(self, more: int) -> None:
+        """Deletes the oldest files, which an earlier run may have made larger."""
+        sizes = {file: file.stat().st_size for file in files(self._folder)}
+        excess = sum(sizes.values()) + more - self._size
+        for file, size in sizes.items():
+            if excess <= 0:
+                return
+            file.unlink(missing_ok=True)
+            excess -= size
+
+    def _file(self, number: int) -> Path:
+        return self._folder / f"verdicts-{number:08}.jsonl"
+
+    def _bytes_of(self, number: int) -> int:
+        file = self._file(number)
+        return file.stat().st_size if file.exists() else 0
 
 
 def files(folder: Path) -> list[Path]:

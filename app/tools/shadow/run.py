@@ -20,7 +20,7 @@ from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector,
 from app.extender.client import asks_for
 from app.kube.connection import Connection, user_agent
 from app.kube.credentials import CredentialFailures
-from app.kube.errors import KubeApiError
+from app.kube.errors import UNREADABLE, KubeApiError
 from app.kube.informer import Informer, wait_synced
 from app.kube.kubeconfig import load_connection
 from app.kube.read_only import read_only
@@ -55,8 +55,9 @@ from app.tools.shadow.judge import Judge
 from app.tools.shadow.tally import Tally, WorldTally
 from app.tools.shadow.timeline import Entry, Outcome, Timeline
 from app.tools.shadow.verdict import NOT_COMPARABLE, Verdict
-from app.tools.shadow.versions import version_of
+from app.tools.shadow.versions import ServerVersion, version_of
 from app.tools.shadow.world import World, make_imagined_world, make_world
+from app.wire.sanitize import decode
 
 log = logging.getLogger(__name__)
 
@@ -77,6 +78,7 @@ _SLICE: Final = 0.005
 _TICK: Final = 0.25
 #: Thresholds of the garbage collector once the caches are filled.
 _GC_WHEN_FILLED: Final = (50_000, 20, 50)
+_VERSION: Final = msgspec.json.Decoder(ServerVersion)
 _DISTRIBUTION: Final = "aiokube-scheduler"
 _EXTENDED: Final = "the extender {} may not be asked"
 
@@ -344,8 +346,8 @@ class Shadow:
     async def _greet(self, reader: Reader) -> None:
         try:
             answer = await reader.get("/version")
-            told = msgspec.json.decode(answer.body, type=dict[str, Any]).get("gitVersion", "?")
-        except (KubeApiError, msgspec.DecodeError) as error:
+            told = decode(_VERSION, answer.body).git_version
+        except (KubeApiError, *UNREADABLE) as error:
             told = f"unknown ({error})"
         self._judge.version = version_of(told)
         names = ", ".join(profile.scheduler_name for profile in self._profiles)

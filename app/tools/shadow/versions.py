@@ -7,6 +7,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
+import msgspec
+
 from app.model.pod import Pod
 
 _OURS: Final = (1, 36)
@@ -16,6 +18,12 @@ _DEVICES: Final = re.compile(
     r"(?:plugin disabled|no new claims to deallocate|still not schedulable),? ?"
 )
 _PLACEMENT: Final = re.compile(r" ?preemption: found a potential placement for pod on node .*$")
+
+
+class ServerVersion(msgspec.Struct, frozen=True, rename="camel"):
+    """The answer of ``/version``, as far as it is used."""
+
+    git_version: str = "?"
 
 
 class KnownDifference(NamedTuple):

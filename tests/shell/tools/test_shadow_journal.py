@@ -16,6 +16,10 @@ def verdict(number: int, kind: str = "same", **parts) -> Verdict:
     return Verdict(pod=f"default/p{number}", kind=kind, node="n", **parts)
 
 
+def size_of(folder) -> int:
+    return sum(file.stat().st_size for file in files(folder))
+
+
 async def written(journal: Journal, verdicts) -> None:
     for each in verdicts:
         journal.put(each)
@@ -45,6 +49,33 @@ async def test_a_restart_goes_on_with_the_journal(tmp_path):
     await written(Journal(tmp_path, 1 << 20), [verdict(1)])
     await written(Journal(tmp_path, 1 << 20), [verdict(2)])
     assert [each.at for each in read(tmp_path)] == [1.0, 2.0]
+
+
+async def test_a_restart_with_a_smaller_size_keeps_to_it(tmp_path):
+    await written(Journal(tmp_path, 1 << 20), map(verdict, range(2000)))
+    assert size_of(tmp_path) > 16_000
+    await written(Journal(tmp_path, 16_000), [verdict(2000)])
+    assert size_of(tmp_path) <= 16_000
+    assert [each.at for each in read(tmp_path)][-1] == 2000.0
+
+
+async def test_a_batch_that_is_larger_than_the_journal_keeps_to_its_size(tmp_path):
+    journal = Journal(tmp_path, 8000)
+    for number in range(1000):
+        journal.put(verdict(number))
+    await journal.write()
+    assert size_of(tmp_path) <= 8000
+    assert [int(each.at) for each in read(tmp_path)][-1] == 999
+
+
+async def test_lines_do_not_wait_without_limit(tmp_path, caplog):
+    journal = Journal(tmp_path, 1 << 30)
+    for number in range(50_010):
+        journal.put(verdict(number))
+    assert journal.lost == 10
+    assert len(caplog.records) == 1
+    await journal.write()
+    assert len(list(read(tmp_path))) == 50_000
 
 
 async def test_lines_that_are_not_whole_are_left_out(tmp_path):

@@ -1,0 +1,85 @@
+"""A shadow's connection to the API server: what the server says about itself may be anything."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+
+from app.cli.root import main
+from app.kube.errors import ConnectionFailed
+from app.kube.transport import Response
+from app.runtime.clock import SystemClock
+from app.settings.load import Loaded, Settings
+from app.tools.shadow.run import Shadow, ShadowOptions
+from app.tools.shadow.verdict import Verdict
+
+
+class Server:
+    """Answers ``/version``."""
+
+    def __init__(self, answer: bytes | Exception) -> None:
+        self.answer = answer
+
+    async def get(self, path, *, params=None, timeout=None):
+        assert path == "/version"
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return Response(200, self.answer)
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (b'{"gitVersion": "v1.36.2"}', "API server v1.36.2;"),
+        (b"[]", "API server unknown"),
+        (b"null", "API server unknown"),
+        (b'{"gitVersion": 7}', "API server unknown"),
+        (b'{"gitVersion": ["v1"]}', "API server unknown"),
+        (b"<html>", "API server unknown"),
+        (b"\xff\xfe", "API server unknown"),
+        (b"[" * 100_000, "API server unknown"),
+        (b"", "API server unknown"),
+        (b"{}", "API server ?;"),
+        (ConnectionFailed("no answer", sent=False), "API server unknown (no answer)"),
+    ],
+)
+async def test_a_strange_version_is_told(answer, said):
+    lines = []
+    shadow = Shadow(Loaded(Settings()), ShadowOptions(), SystemClock(), lines.append)
+    await shadow._greet(Server(answer))
+    assert lines[0].startswith(said)
+    assert lines[-1].endswith("nothing is written")
+
+
+def test_warnings_of_the_configuration_are_logged(tmp_path, monkeypatch):
+    config = Path(tmp_path, "odd.yaml")
+    config.write_text(
+        "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+        "extenders: [{urlPrefix: 'http://extender'}]\n"
+    )
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    result = CliRunner().invoke(
+        main, ["shadow", f"--config={config}", f"--kubeconfig={tmp_path / 'none'}", "-v=0"]
+    )
+    assert result.exit_code == 1
+    assert "the extender has no verb and will never be called" in result.stderr
+
+
+@pytest.mark.parametrize("output", ["text", "json", "html"])
+def test_what_pods_write_does_not_reach_the_terminal(tmp_path, output):
+    hostile = "\x1b]0;title\x07[/red]<b>"
+    with Path(tmp_path, "verdicts-00000001.jsonl").open("wb") as lines:
+        verdict = Verdict(
+            pod="default/p", kind="other-message", message=hostile, message_here=hostile
+        )
+        lines.write(msgspec.json.encode(verdict) + b"\n")
+    result = CliRunner().invoke(
+        main, ["shadow", "report", f"--journal={tmp_path}", "--output", output]
+    )
+    assert result.exit_code == 0
+    assert "default/p" in result.stdout
+    if output != "html":  # a browser ignores them
+        assert "\x1b" not in result.stdout
+        assert "\x07" not in result.stdout
+    assert ("<b>" in result.stdout) == (output != "html")
