@@ -5,7 +5,7 @@ Between two preemptors of one template little changes. If all filters are NodeLo
 for all pods of the template until the row, its nominated pods or a budget changes.
 """
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Generator, Hashable, Sequence
 from typing import Final
 
 import numpy as np
@@ -104,12 +104,13 @@ def wanted(potential: int, args: DefaultPreemptionArgs) -> int:
 
 
 def search(
-    rows: Rows, enough: int, findings: Findings, trial: Trial, table: NodeTable
-) -> tuple[Rows, Rows]:
+    rows: Rows, enough: int, findings: Findings, trial: Trial, table: NodeTable, most: int = 0
+) -> Generator[None, None, tuple[Rows, Rows]]:
     """Tries rows in order until there are ``enough`` candidates, one of which violates no budget.
 
     Returns the candidates, those without violations first, and the rows that were tried. The number of rows is first
-    estimated from the previous findings, so that all changed rows are tried in one dry run.
+    estimated from the previous findings, so that all changed rows are tried in one dry run. Pauses after each dry run;
+    ``most``: rows per dry run, 0 for no limit.
     """
     fresh = findings.fresh(rows, table)
     more = 0
@@ -119,10 +120,11 @@ def search(
         stale = np.flatnonzero(~fresh)
         if not len(stale) or stale[0] >= end:
             break
-        chosen = stale[: max(int(np.searchsorted(stale, end)), more)]
+        chosen = stale[: max(int(np.searchsorted(stale, end)), more)][: most or None]
         findings.put(rows[chosen], trial(rows[chosen]), table)
         fresh[chosen] = True
         more = max(_BLOCK, 2 * more)
+        yield
     kinds, tried = kinds[:end], rows[:end]
     harmless, violating = (tried[kinds == kind][:enough] for kind in (HARMLESS, VIOLATING))
     return np.concatenate((harmless, violating)), tried

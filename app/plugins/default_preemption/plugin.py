@@ -1,7 +1,7 @@
 """The DefaultPreemption plugin."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from typing import ClassVar, Final
 
 from app.framework.args import DefaultPreemptionArgs
@@ -62,6 +62,8 @@ class DefaultPreemption:
     """Chooses where evicting pods of lower priority costs least, evicts them, and nominates the node."""
 
     NAME: ClassVar[str] = "DefaultPreemption"
+    #: Rows per dry run, after which other tasks run; 0 for no limit and no pause. The table must not change in a pause.
+    ROWS_AT_ONCE: ClassVar[int] = 0
 
     def __init__(self, args: DefaultPreemptionArgs | None, handle: ProfileHandle) -> None:
         self._args: Final = args or DefaultPreemptionArgs()
@@ -163,18 +165,27 @@ class DefaultPreemption:
         table as it is then. Raises PreFilterRejected if PreFilter rejects the pod after a pause.
         """
         now = self._handle.clock.monotonic
-        order, end = self._handle.rng.permutation(rows), now() + MAY_PAUSE_SECONDS
+        order, until = self._handle.rng.permutation(rows), now() + MAY_PAUSE_SECONDS
         while True:
-            state.write(MAY_PAUSE, now() < end)
+            state.write(MAY_PAUSE, now() < until)
             try:
-                return self._search(state, pod, order[self._table.exists[order]])
+                search = self._search(state, pod, order[self._table.exists[order]])
+                while True:
+                    next(search)
+                    if self.ROWS_AT_ONCE:
+                        await effects.sleep(0.0)
+            except StopIteration as end:
+                found: tuple[Findings, Rows, Rows] = end.value
+                return found
             except Unfinished:
                 await effects.sleep(0.0)
             finally:
                 state.write(MAY_PAUSE, False)
             state = self._handle.framework.fresh_state(pod)
 
-    def _search(self, state: CycleState, pod: Pod, order: Rows) -> tuple[Findings, Rows, Rows]:
+    def _search(
+        self, state: CycleState, pod: Pod, order: Rows
+    ) -> Generator[None, None, tuple[Findings, Rows, Rows]]:
         nominated = self._nominations.concerning(pod)
         dry_run = self._dry_run(state, pod, nominated)
         if all(isinstance(plugin, NodeLocal) for _, plugin in dry_run.filters):
@@ -184,7 +195,9 @@ class DefaultPreemption:
         else:
             findings = self._findings.nothing()
         enough = wanted(len(order), self._args)
-        candidates, tried = search(order, enough, findings, dry_run.run, self._table)
+        candidates, tried = yield from search(
+            order, enough, findings, dry_run.run, self._table, self.ROWS_AT_ONCE
+        )
         return findings, candidates, tried
 
     def _dry_run(self, state: CycleState, pod: Pod, nominated: PodsByRow) -> DryRun:

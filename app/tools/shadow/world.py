@@ -9,6 +9,7 @@ import numpy as np
 from app.framework.args import DefaultPreemptionArgs
 from app.framework.args import Profile as PlainProfile
 from app.framework.runner import Framework
+from app.plugins.default_preemption import DefaultPreemption
 from app.plugins.registry import IN_TREE
 from app.scheduler.profiles import build_framework, hints
 from app.settings.load import Loaded, Settings
@@ -26,6 +27,12 @@ _PREEMPTION: Final = "DefaultPreemption"
 _ALL_CANDIDATES: Final = DefaultPreemptionArgs(min_candidate_nodes_percentage=100)
 
 
+class _PausingPreemption(DefaultPreemption):
+    """A search that lets other tasks run: the table of a shadow does not change in a pause of the judge."""
+
+    ROWS_AT_ONCE = 256
+
+
 class World(NamedTuple):
     """A state, and its profiles by scheduler name."""
 
@@ -37,6 +44,8 @@ def make_world(
     profiles: Sequence[PlainProfile], classes: Mapping[str, type], rng: np.random.Generator
 ) -> World:
     """An empty world. Raises PluginError."""
+    if classes.get(_PREEMPTION) is DefaultPreemption:
+        classes = {**classes, _PREEMPTION: _PausingPreemption}
     table, cluster = NodeTable(), Cluster()
     made: dict[str, Profile] = {}
 

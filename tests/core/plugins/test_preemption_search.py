@@ -13,6 +13,7 @@ from app.plugins.default_preemption.candidates import (
     search,
 )
 from app.plugins.default_preemption.dry_run import NO_VICTIMS
+from app.runtime.tasks import at_once
 from app.wire.extender_v1 import Victims
 
 HOPELESS = NO_VICTIMS
@@ -38,8 +39,9 @@ class Cluster:
         self.tried.append(rows.tolist())
         return [self.truth[row] for row in rows.tolist()]
 
-    def search(self, rows, enough):
-        found, looked_at = search(np.array(rows), enough, self.known, self.trial, self.table)
+    def search(self, rows, enough, most=0):
+        steps = search(np.array(rows), enough, self.known, self.trial, self.table, most)
+        found, looked_at = at_once(steps)
         assert all(self.known.by_row[row] is self.truth[row] for row in looked_at.tolist())
         return found.tolist(), looked_at.tolist()
 
@@ -64,7 +66,8 @@ def test_finds_what_trying_one_row_after_the_other_finds(seed):
     for _ in range(12):
         start, enough = dice.choice(rows), dice.choice([0, 1, 3, 100])
         order = rows[start:] + rows[:start]
-        assert cluster.search(order, enough) == cluster.one_by_one(order, enough)
+        found = cluster.search(order, enough, most=dice.choice([0, 1, 64]))
+        assert found == cluster.one_by_one(order, enough)
         for _ in range(dice.choice([0, 1, 5, 40])):
             cluster.change(dice.choice(rows), dice.choice(kinds))
 

@@ -139,3 +139,6 @@ class NoEffects:
 
     def evict(self, eviction: Any) -> None:
         pass
+
+    async def sleep(self, _seconds: float) -> None:
+        pass

@@ -449,3 +449,36 @@ def test_a_pod_that_cannot_be_put_on_its_node_is_reported(player):
     assert entry.outcome.early
     (problem,) = player.timeline.advance()
     assert "default/p" in problem.text
+
+
+def test_a_search_for_victims_pauses(player):
+    """Between two steps of a verdict at most some hundred nodes are tried."""
+    for number in range(600):
+        player.node(f"n{number:03}")
+        waiting = player.pod(f"v{number:03}", spec=requests("3"))
+        player.tell(Pod, waiting, player.versioned(waiting, node_name=f"n{number:03}"))
+    player.catch_up()
+    preemptor = player.pod("p", spec=requests("3") | {"priority": 100})
+    after = player.decide(preemptor)
+    assert after.nominated_node_name
+    player.show(Pod, preemptor, after)
+    while player.timeline.ahead[0].outcome is None:
+        player.timeline.advance()
+    steps = player.judge.judge(player.timeline.ahead[0])
+    assert sum(1 for _ in steps) >= 3
+
+
+def test_an_interrupted_verdict_leaves_the_state_as_it_was(player):
+    player.node("a")
+    old = player.schedule("old", spec=requests("3", "12Gi"))
+    player.catch_up()
+    player.now += 0.01
+    pod = player.pod("p", spec=requests("2", "8Gi"))
+    player.show(Pod, pod, player.decide(pod))
+    player.gone(old)
+    while player.timeline.ahead[0].outcome is None:
+        player.timeline.advance()
+    steps = player.judge.judge(player.timeline.ahead[0])
+    next(steps, None)
+    steps.close()
+    assert {p.name for p in player.here.state.cache} == {"old"}
