@@ -54,6 +54,8 @@ _STEPS_BACK: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 _STEPS_AHEAD: Final = (1, 2, 4, 8, 16, 32, 64)
 #: The same for changes of other kinds than pods, before and after the outcome.
 _OTHER_KINDS: Final = 4
+#: Other moments of a decision that are tried, after and before that of the decision before.
+_MOMENTS: Final = 16
 #: Seconds before a nomination within which evictions for it may show.
 _EVICTING_SECONDS: Final = 2.0
 #: Victims that are remembered.
@@ -69,6 +71,8 @@ class Moves(NamedTuple):
 
     undone: tuple[Entry, ...] = ()
     pulled: tuple[Entry, ...] = ()
+    #: The number of the last change that had been seen, apart from decisions on pods; 0 if that is not said.
+    seen: int = 0
 
 
 class Alternative(NamedTuple):
@@ -121,6 +125,8 @@ class Judge:
         self.version = Version()
         #: The uids of victims whose preemptor was judged; the last ones.
         self._claimed: Final[dict[str, None]] = {}
+        #: The number of the last change that had been seen at the last explained decision.
+        self._seen = 0
         #: Seconds from the queue to the outcome, of the last pods.
         self._took: Final[deque[float]] = deque(maxlen=_OBSERVED)
         #: When the last outcome arrived, in seconds.
@@ -143,21 +149,25 @@ class Judge:
         reason = self._incomparable(outcome.pod)
         if reason:
             return Verdict(pod=outcome.pod.key, kind=NOT_COMPARABLE, change=reason)
-        likely = self._likely(entry, outcome)
+        tried: dict[_Numbers, Moves] = {}
         first: Verdict | None = None
-        for moves in likely:
+        for moves in self._likely(entry, outcome):
+            if _numbers(moves) in tried:
+                continue
+            tried[_numbers(moves)] = moves
             verdict = yield from self._decide(outcome, moves)
             if verdict.kind in _SETTLED or verdict.kind == NOT_COMPARABLE:
                 if verdict.kind in _SETTLED:
-                    self._claim_victims(outcome)
+                    self._note(outcome, moves)
                 return verdict
             first = first or verdict
             yield
         assert first is not None  # noqa: S101 - there is a likely moment
+        likely = list(tried.values())
         for moves in self._orders(entry, outcome, likely):
             verdict = yield from self._decide(outcome, moves)
             if verdict.kind in _SETTLED:
-                self._claim_victims(outcome)
+                self._note(outcome, moves)
                 said = (
                     f"explained if {len(moves.undone)} changes before it were not seen and {len(moves.pulled)} changes "
                     "after it were"
@@ -171,15 +181,22 @@ class Judge:
 
     # ------------------------------------------------------------ the moment
 
-    def _likely(self, entry: Entry, outcome: Outcome) -> Sequence[Moves]:
-        """The tables that the scheduler had, as far as the order in the queue and the order of arrival tell."""
+    def _likely(self, entry: Entry, outcome: Outcome) -> Iterator[Moves]:
+        """The tables that the scheduler had, as far as the order in the queue and the order of arrival tell.
+
+        The decision came after that on the pod before, and before the outcome.
+        """
         evicted = tuple(self._evicted(entry, outcome))
-        as_seen = self._as_seen(entry, evicted)
-        if not outcome.queued:
-            return (as_seen,)
-        moment = max(outcome.queued_at, entry.at - self._latency(entry, outcome))
-        found = [self._by_queue(entry, outcome, evicted, at) for at in (moment, entry.at)]
-        return list({_numbers(moves): moves for moves in (*found, as_seen)}.values())
+        if outcome.queued:
+            latency = self._latency(entry, outcome)
+            seen = min(max(outcome.queued, self._seen), entry.number)
+            yield self._by_queue(entry, outcome, evicted, seen)
+            moment = max(outcome.queued_at, entry.at - latency)
+            before = (*self._timeline.late(outcome.queued_at), *self._timeline.near())
+            seen = max((e.number for e in before if e.at <= moment), default=entry.number)
+            yield self._by_queue(entry, outcome, evicted, min(seen, entry.number))
+            yield self._by_queue(entry, outcome, evicted, entry.number)
+        yield self._as_seen(entry, evicted)
 
     def _as_seen(self, entry: Entry, evicted: Sequence[Entry]) -> Moves:
         """The table when the outcome arrived: changes have been reordered by the queue since."""
@@ -189,28 +206,44 @@ class Judge:
         return Moves((*undone, *evicted), tuple(pulled))
 
     def _by_queue(
-        self, entry: Entry, outcome: Outcome, evicted: Sequence[Entry], moment: float
+        self, entry: Entry, outcome: Outcome, evicted: Sequence[Entry], seen: int
     ) -> Moves:
         """The table with the pods that are before this one in the queue, without those behind it.
 
-        Other changes are in if they had been seen at ``moment``, in seconds.
+        Other changes are in up to the one with the number ``seen``.
         """
         timeline = self._timeline
         undone = [
             e
             for e in timeline.late(outcome.queued_at)
-            if (
-                precedes(entry, e)
-                if e.places
-                else _after(e, entry, moment) and _matters(e, outcome)
-            )
+            if (precedes(entry, e) if e.places else e.number > seen and _matters(e, outcome))
         ]
         pulled = [
             e
             for e in timeline.near()
-            if e is not entry and (precedes(e, entry) if e.places else not _after(e, entry, moment))
+            if e is not entry and (precedes(e, entry) if e.places else e.number <= seen)
         ]
-        return Moves((*undone, *evicted), tuple(pulled))
+        return Moves((*undone, *evicted), tuple(pulled), seen)
+
+    def _other_moments(
+        self, entry: Entry, outcome: Outcome, evicted: Sequence[Entry]
+    ) -> Iterator[Moves]:
+        """Other moments between the queue and the outcome, from that of the decision before on; then earlier ones.
+
+        A scheduler decides on one pod after another: what it has seen for one pod it has seen for the next.
+        """
+        if not outcome.queued:
+            return
+        timeline = self._timeline
+        changes = sorted(
+            e.number
+            for e in (*timeline.late(outcome.queued_at), *timeline.near())
+            if not e.places and _matters(e, outcome) and outcome.queued < e.number < entry.number
+        )
+        later = [number for number in changes if number > self._seen][:_MOMENTS]
+        earlier = [number for number in reversed(changes) if number <= self._seen][:_MOMENTS]
+        for seen in (*later, *earlier, outcome.queued):
+            yield self._by_queue(entry, outcome, evicted, seen)
 
     def _evicted(self, entry: Entry, outcome: Outcome) -> Iterator[Entry]:
         """The evictions for this pod that show already, if it was nominated to a node for which pods are evicted."""
@@ -222,6 +255,11 @@ class Judge:
 
     def _evicts(self, entry: Entry, node: str) -> bool:
         return _evicts(entry, node) and entry.change.new.uid not in self._claimed
+
+    def _note(self, outcome: Outcome, moves: Moves) -> None:
+        """Keeps what an explained outcome says about the next ones."""
+        self._seen = max(self._seen, moves.seen)
+        self._claim_victims(outcome)
 
     def _claim_victims(self, outcome: Outcome) -> None:
         """The victims of this outcome are not those of the next pod that is nominated to the same node."""
@@ -250,6 +288,10 @@ class Judge:
             and (e.change.kind is not Pod or (e.places and not precedes(entry, e)))
         ]
         tried = {_numbers(moves) for moves in likely}
+        for moves in self._other_moments(entry, outcome, tuple(self._evicted(entry, outcome))):
+            if _numbers(moves) not in tried:
+                tried.add(_numbers(moves))
+                yield moves
         for undone, pulled in self._candidates(behind, ahead, likely, outcome):
             moves = Moves(tuple(undone), tuple(pulled))
             if _numbers(moves) not in tried:
@@ -263,7 +305,7 @@ class Judge:
         likely: Sequence[Moves],
         outcome: Outcome,
     ) -> Iterator[tuple[Sequence[Entry], Sequence[Entry]]]:
-        undone, pulled = likely[0]
+        undone, pulled, _ = likely[0]
         if undone or pulled:
             yield (), ()
             bindings = tuple(e for e in undone if e.places)
@@ -298,7 +340,7 @@ class Judge:
         """The cluster's node, and the nodes that have a higher score here if these are few; empty for a refusal."""
         if outcome.message is not None:
             return frozenset()
-        with self._timeline.moved(*base):
+        with self._timeline.moved(base.undone, base.pulled):
             found = self._compare_binding(outcome)
             if found.attempt is None:
                 return frozenset({outcome.node})
@@ -312,7 +354,7 @@ class Judge:
     def _decide(
         self, outcome: Outcome, moves: Moves, *, explain: bool = False
     ) -> Generator[None, None, Verdict]:
-        with self._timeline.moved(*moves):
+        with self._timeline.moved(moves.undone, moves.pulled):
             try:
                 found = yield from self._compare(outcome)
                 if not explain:
@@ -593,18 +635,13 @@ def _other_kinds(
     behind: Sequence[Entry], ahead: Sequence[Entry], base: Moves
 ) -> Iterator[tuple[Sequence[Entry], Sequence[Entry]]]:
     """Orders in which changes of nodes, claims and the like come earlier or later: they arrive by watches of their own."""
-    undone, pulled = base
+    undone, pulled, _ = base
     before = [e for e in behind if e.change.kind is not Pod]
     after = [e for e in ahead if e.change.kind is not Pod]
     for number in range(1, min(len(before), _OTHER_KINDS) + 1):
         yield (*undone, *before[-number:]), pulled
     for number in range(1, min(len(after), _OTHER_KINDS) + 1):
         yield undone, (*pulled, *after[:number])
-
-
-def _after(change: Entry, entry: Entry, moment: float) -> bool:
-    """Whether a change came after a moment, or after the outcome that is judged."""
-    return change.number > entry.number or change.at > moment
 
 
 def _matters(entry: Entry, outcome: Outcome) -> bool:
@@ -617,6 +654,8 @@ def _evicts(entry: Entry, node: str) -> bool:
     return entry.node_name == node and is_eviction(entry.change)
 
 
-def _numbers(moves: Moves) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    undone, pulled = (tuple(sorted(e.number for e in some)) for some in moves)
-    return undone, pulled
+_Numbers = tuple[frozenset[int], frozenset[int]]
+
+
+def _numbers(moves: Moves) -> _Numbers:
+    return frozenset(e.number for e in moves.undone), frozenset(e.number for e in moves.pulled)

@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from app.framework.testing import make_object
-from app.model.objects import PersistentVolumeClaim, PodCondition, StorageClass
+from app.framework.testing import make_node, make_object
+from app.model.objects import Node, PersistentVolumeClaim, PodCondition, StorageClass
 from app.model.pod import Pod
 from tests.core.shadow.playing import Player, world
 
@@ -138,7 +138,7 @@ def test_a_burst_moves_few_changes(player):
     assert len(applied) <= 2 * 2 * len(pods)
 
 
-def test_a_deletion_that_could_not_be_seen_is_a_race(player):
+def test_a_deletion_that_could_not_be_seen_yet_is_no_race(player):
     player.node("a")
     player.node("b", status={"allocatable": {"cpu": "8", "memory": "32Gi", "pods": "110"}})
     old = player.schedule("old", spec=requests("6", "24Gi"))
@@ -150,9 +150,30 @@ def test_a_deletion_that_could_not_be_seen_is_a_race(player):
     player.gone(old)
     player.show(Pod, pod, after)
     (verdict,) = player.catch_up()
-    assert verdict.kind == "race"
+    assert verdict.kind == "same"
     assert player.timeline.behind[-1].change.new is after
     assert "old" not in {p.name for p in player.here.state.cache}
+
+
+def test_a_moment_between_two_changes_is_a_race_and_holds_for_the_next_pod(player):
+    """A node can be used for a moment. A scheduler decides on one pod after another."""
+    large = {"allocatable": {"cpu": "32", "memory": "128Gi", "pods": "110"}}
+    player.node("a")
+    closed = make_node("b", spec={"unschedulable": True}, status=large)
+    opened = make_node("b", status=large)
+    again = make_node("b", spec={"unschedulable": True}, status=large)
+    player.tell(Node, None, closed)
+    player.catch_up()
+    pods = [player.pod(f"p{number}", spec=requests("1")) for number in range(3)]
+    player.now += 0.01
+    player.tell(Node, closed, opened)
+    afters = [player.decide(pod) for pod in pods]
+    player.now += 0.01
+    player.tell(Node, opened, again)
+    for pod, after in zip(pods, afters, strict=True):
+        assert after.node_name == "b"
+        player.show(Pod, pod, after)
+    assert [verdict.kind for verdict in player.catch_up()] == ["race", "same", "same"]
 
 
 def test_another_order_of_the_queue_is_a_race(player):
