@@ -19,7 +19,7 @@ from app.extender.errors import NO_ANSWER, CallOutcome, ErrorAnswer, ExtenderErr
 from app.extender.exchange import Large
 from app.extender.memory import AnswerMemory
 from app.extender.tls import TLSSource
-from app.extender.transport import ExtenderResponse, ExtenderTransport, HTTPTransport
+from app.extender.transport import ExtenderResponse, HTTPTransport
 from app.http.files import TokenFile
 from app.http.proxy import proxy_for
 from app.model.pod import Pod, PodTemplate
@@ -56,7 +56,7 @@ class HTTPExtender:
         config: ExtenderConfig,
         *,
         sink: events.Sink = events.ignore,
-        transport: ExtenderTransport | None = None,
+        transport: HTTPTransport | None = None,
         memory: AnswerMemory | None = None,
         environ: Mapping[str, str] = os.environ,
         may_call: Callable[[], bool] = lambda: True,

@@ -14,7 +14,7 @@ import asyncio
 import re
 import ssl
 from collections.abc import Callable, Mapping
-from typing import Final, Protocol
+from typing import Final
 
 import aiohttp
 import msgspec
@@ -30,7 +30,7 @@ from app.http.request import Route
 from app.model.gotext import quote
 from app.wire.extender_v1 import Body
 
-__all__ = ["ERROR_BODY_BYTES", "ExtenderResponse", "ExtenderTransport", "HTTPTransport"]
+__all__ = ["ERROR_BODY_BYTES", "ExtenderResponse", "HTTPTransport"]
 
 # URLs are sent as configured, unless they have characters that a request line cannot have.
 _PRINTABLE: Final = re.compile(r"[!#-;=?-\[\]_a-z~]*")
@@ -40,27 +40,6 @@ _MAX_REQUESTS: Final = 10
 _NOT_LEADING: Final = "not called: this process does not hold the leader lease"
 _DNS_CACHE_SECONDS: Final = 10
 _HEADERS: Final = {"Accept": "*/*", "Accept-Encoding": "gzip", "User-Agent": "aiokube-scheduler"}
-
-
-class ExtenderTransport(Protocol):
-    """Sends requests to one extender."""
-
-    async def post(
-        self,
-        url: str,
-        body: Body,
-        *,
-        headers: Mapping[str, str],
-        timeout_seconds: float,
-        large: Large | None = None,
-    ) -> ExtenderResponse:
-        """Sends one POST and reads the answer: all of a 200, ERROR_BODY_BYTES of any other.
-
-        Raises TransportError, and AnswerError from the stream of a large answer.
-        """
-
-    async def close(self) -> None:
-        """Closes all connections."""
 
 
 class HTTPTransport:
@@ -98,7 +77,10 @@ class HTTPTransport:
         timeout_seconds: float,
         large: Large | None = None,
     ) -> ExtenderResponse:
-        """See ExtenderTransport."""
+        """Sends one POST and reads the answer: all of a 200, ERROR_BODY_BYTES of any other.
+
+        Raises TransportError, and AnswerError from the stream of a large answer.
+        """
         deadline = asyncio.get_running_loop().time() + timeout_seconds
         request = Request(url=url, body=body, headers=headers, deadline=deadline, large=large)
         try:

@@ -2,14 +2,12 @@
 
 import dataclasses
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
-import msgspec
-
 from app.kube.errors import KubeApiError, error_from_status
-from app.wire.envelope import ApiStatus, Bookmark, DecodeError, ListPage
+from app.wire.envelope import ApiStatus, Bookmark, DecodeError, ObjectDecoder
 
 logger = logging.getLogger(__name__)
 
@@ -49,28 +47,9 @@ class KubeObject(Protocol):
 _MAX_SHOWN: Final = 1024
 
 T = TypeVar("T", bound=KubeObject)
-T_co = TypeVar("T_co", bound=KubeObject, covariant=True)
 
 #: An event's type and object: a Bookmark for BOOKMARK, perhaps only a Named for DELETED.
 Event = tuple[str, T | Bookmark]
-
-
-class Decoder(Protocol[T_co]):
-    """Reads the objects of one kind (app.wire.kube.ObjectDecoder)."""
-
-    def decode_line(self, line: bytes) -> tuple[str, T_co | Bookmark | ApiStatus]:
-        """A watch line as (type, object). Raises DecodeError."""
-        ...
-
-    def split_list(self, body: bytes) -> ListPage:
-        """Splits a list into its objects, which are not decoded yet."""
-        ...
-
-    def decode_all(
-        self, objects: Sequence[msgspec.Raw], skipped: list[DecodeError]
-    ) -> Sequence[T_co]:
-        """The objects of a list that can be decoded; the errors of the others are added to ``skipped``."""
-        ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,7 +58,7 @@ class ResourceKind(Generic[T]):
 
     name: str
     path: str
-    decoder: Decoder[T]
+    decoder: ObjectDecoder[T]
     field_selector: str = ""
 
     @property
