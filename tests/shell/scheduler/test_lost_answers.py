@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 
 import msgspec
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from app.framework.testing import make_pod
 from app.kube.errors import SETTLED, ConnectionFailed
 from app.model.pod import Pod
+from app.scheduler.options import RunOptions
 from tests.shell.kube.fakes import ok, refused
 from tests.shell.scheduler.world import running
 
@@ -68,6 +70,26 @@ async def test_a_binding_without_an_answer_is_not_settled(cancelled):
                 raise RuntimeError("the process ends")
             server.lookups = None
     assert bool(world.scheduler.binder.unsettled) == cancelled
+
+
+@pytest.mark.parametrize(("settled_after", "waited"), [(None, 10.0), (4.0, 5.0)])
+async def test_the_end_waits_for_an_unsettled_binding(settled_after, waited, looptime, caplog):
+    """For 10 s at most; after that it is still unsettled, so that the lease is not released."""
+    server = Server(done=True)
+    server.lookups = refused(403)
+    async with running("a") as world:
+        world.transport.handler = server
+        world.add(make_pod("first", spec=WHOLE))
+        await scheduled(world, 1)
+        started = float(looptime)
+        if settled_after is not None:
+            settle = functools.partial(setattr, server, "lookups", None)
+            asyncio.get_running_loop().call_later(settled_after, settle)
+        await world.scheduler.wind_down(RunOptions().shutdown_seconds)
+        assert float(looptime) - started == pytest.approx(waited, abs=1.0)
+        assert bool(world.scheduler.binder.unsettled) == (settled_after is None)
+        assert ("Not finished within 10 s: 1 bindings" in caplog.text) == (settled_after is None)
+        server.lookups = None
 
 
 @pytest.mark.parametrize("status", [401, 403, 404, 500])

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from app.scheduler.options import RunOptions
-from app.scheduler.process import Process
+from app.scheduler.process import EXIT_LOST, EXIT_STOPPED, Process
 from app.settings.load import load
 from tests.shell.clock import LoopClock
 from tests.shell.scheduler.world import CONFIG
@@ -53,3 +53,24 @@ async def test_work_ends_with_a_request_to_stop_and_with_leading(end, before, lo
     assert not await running._unless_stopped("work", work(done, 0.0 if before else 100.0))
     assert done == []
     assert looptime == (0 if before else 7)
+
+
+@pytest.mark.parametrize("lost", [True, False])
+async def test_only_who_still_leads_waits_for_what_is_under_way(lost):
+    """Who has lost the lease may write nothing more."""
+    stop, waited = asyncio.Event(), []
+    running = process(stop)
+
+    async def schedule():
+        (running._stopped_leading if lost else stop).set()
+
+    async def wait(seconds):
+        waited.append(seconds)
+
+    async def campaign():
+        return None
+
+    scheduler = SimpleNamespace(loop=SimpleNamespace(run=schedule), wind_down=wait)
+    events = SimpleNamespace(pods=SimpleNamespace(drain=wait), lease=SimpleNamespace(drain=wait))
+    status = await running._schedule(scheduler, asyncio.create_task(campaign()), events)
+    assert (status, waited) == ((EXIT_LOST, []) if lost else (EXIT_STOPPED, [10.0, 5.0]))
