@@ -50,7 +50,14 @@ def split_name(pod: str, namespace: str) -> tuple[str, str]:
 @click.option(
     "-w", "--watch", is_flag=True, help="Show it again whenever it changes, until Ctrl-C."
 )
-def _explain(*, pod: str, namespace: str, output: str, watch: bool, **target: Any) -> None:
+@click.option(
+    "--bodies",
+    is_flag=True,
+    help="Show what was sent to extenders and received, if the scheduler keeps it (extenderBodies). JSON always has it.",
+)
+def _explain(
+    *, pod: str, namespace: str, output: str, watch: bool, bodies: bool, **target: Any
+) -> None:
     """Say why a pod is where it is, or why it is pending.
 
     Asks the running scheduler: its attempts, what each plugin and extender rejected, the best nodes with their scores, and what
@@ -60,12 +67,14 @@ def _explain(*, pod: str, namespace: str, output: str, watch: bool, **target: An
     asked = SchedulerTarget(**target)
     with explained(NotAnswered, ConfigurationError):
         if watch:
-            run_loop(interruptible(_watch(asked, where, name, output)))
+            run_loop(interruptible(_watch(asked, where, name, output, bodies=bodies)))
         else:
-            _show(run_loop(story_of(asked, where, name)), output)
+            _show(run_loop(story_of(asked, where, name)), output, bodies=bodies)
 
 
-async def _watch(target: SchedulerTarget, namespace: str, name: str, output: str) -> None:
+async def _watch(
+    target: SchedulerTarget, namespace: str, name: str, output: str, *, bodies: bool = False
+) -> None:
     """Shows the story whenever it has changed; on a terminal in place of the last one. Raises NotAnswered at the first time."""
     screen = console()
     with (
@@ -80,13 +89,13 @@ async def _watch(target: SchedulerTarget, namespace: str, name: str, output: str
                 story = shown if isinstance(answer, NotAnswered) else answer
                 before, problem = problem, str(answer) if isinstance(answer, NotAnswered) else ""
                 if live is not None:
-                    found = view(_decoded(story), SystemClock().wall(), screen.width)
+                    found = view(_decoded(story), SystemClock().wall(), screen.width, bodies=bodies)
                     live.update(_with_problem(found, problem), refresh=True)
                 elif problem:
                     if problem != before:
                         click.echo(f"{_OUTDATED}{printable(problem)}", err=True)
                 elif story != shown or before:
-                    _show(story, output)
+                    _show(story, output, bodies=bodies)
                 shown = story
 
 
@@ -101,12 +110,13 @@ def _in_place(output: str) -> bool:
     return output == "text" and sys.stdout.isatty()
 
 
-def _show(answer: bytes, output: str) -> None:
+def _show(answer: bytes, output: str, *, bodies: bool) -> None:
     explanation = _decoded(answer)
     if output == "json":
         click.echo(json.dumps(json.loads(answer), indent=2))
     else:
-        console().print(view(explanation, SystemClock().wall(), console().width))
+        screen = console()
+        screen.print(view(explanation, SystemClock().wall(), screen.width, bodies=bodies))
 
 
 def _decoded(answer: bytes) -> Explanation:

@@ -41,18 +41,24 @@ _WAITING: Final = {
 }
 
 
-def view(explanation: Explanation, now: float, width: int) -> RenderableType:
-    """All of it; ``now`` is in seconds since the epoch."""
-    return Group(*_parts(explanation, now, width))
+def view(
+    explanation: Explanation, now: float, width: int, *, bodies: bool = False
+) -> RenderableType:
+    """All of it; ``now`` is in seconds since the epoch. With ``bodies`` also those of calls to extenders."""
+    return Group(*_parts(explanation, now, width, bodies=bodies))
 
 
-def _parts(explanation: Explanation, now: float, width: int) -> Iterator[RenderableType]:
+def _parts(
+    explanation: Explanation, now: float, width: int, *, bodies: bool
+) -> Iterator[RenderableType]:
     yield _head(explanation, now)
     if not explanation.leadership.leading:
         yield _standby(explanation)
     if explanation.attempts:
         yield _section("Attempts", _attempts(explanation.attempts, now))
         yield from _details(explanation.attempts[-1])
+        if bodies:
+            yield from _bodies(explanation.attempts)
     elif explanation.place != NOT_OURS:
         yield Text("\nNo attempt is recorded: none was made, or it was long ago.")
     if explanation.now is not None:
@@ -191,6 +197,27 @@ def _calls(calls: Iterable[ExtenderCall]) -> Table:
             str(call.dropped or ""),
         )
     return table
+
+
+def _bodies(attempts: Iterable[AttemptRecord]) -> Iterator[RenderableType]:
+    """The bodies of calls to extenders, as far as the scheduler has them."""
+    kept = [(each.number, call, call.bodies) for each in attempts for call in each.calls]
+    found = False
+    for number, call, bodies in kept:
+        if bodies is not None:
+            found = True
+            about = f"attempt {number}, {call.verb} of {call.extender}"
+            for title, body, size in (
+                ("Sent in", bodies.request, call.sent),
+                ("Received in", bodies.answer, call.received),
+            ):
+                yield _section(f"{title} {about}: {size} B", Text(body, overflow="fold"))
+    if kept and not found:
+        yield Text(
+            "\nNo bodies of these calls are kept: extenderBodies.calls in the second document of the "
+            "scheduler's configuration says how many are.",
+            style="yellow",
+        )
 
 
 def _feasibility(now: Feasibility, width: int) -> Iterator[RenderableType]:

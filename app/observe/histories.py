@@ -8,7 +8,7 @@ An extender's client does not know for which attempt it is called. Therefore the
 context variable, which is inherited by the tasks it starts, including the binding cycle.
 """
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from typing import Final
@@ -25,6 +25,7 @@ from app.extender.events import (
 )
 from app.framework.diagnosis import EXTENDER, Diagnosis
 from app.model.pod import Pod
+from app.observe.bodies import beginning, without_secrets
 from app.observe.events import (
     AttemptFailed,
     AttemptStarted,
@@ -47,6 +48,16 @@ MAX_TEXT: Final = 32 * 1024 * 1024
 MAX_VICTIMS: Final = 10
 
 
+class CallBodies(msgspec.Struct, rename="camel", frozen=True):
+    """The beginnings of a call's bodies, without the values of environment variables.
+
+    ``answer`` is empty for a large answer that was decoded while it was read.
+    """
+
+    request: str
+    answer: str
+
+
 class ExtenderCall(msgspec.Struct, rename="camel"):
     """A finished call to an extender. Sizes are bytes of the bodies."""
 
@@ -60,6 +71,8 @@ class ExtenderCall(msgspec.Struct, rename="camel"):
     dropped: int = 0
     #: The error, if it was ignored.
     ignored_error: str = ""
+    #: None if they are not kept, or no longer.
+    bodies: CallBodies | None = None
 
 
 class Rejection(msgspec.Struct, rename="camel", frozen=True):
@@ -162,6 +175,8 @@ class Histories:
         max_text: int = MAX_TEXT,
     ) -> None:
         """``wall`` returns the time in seconds since the epoch."""
+        self._bodies: deque[ExtenderCall] = deque()
+        self._max_bodies = self._max_body = 0
         self._wall: Final = wall
         self._max_pods: Final = max_pods
         self._max_attempts: Final = max_attempts
@@ -187,6 +202,10 @@ class Histories:
                 ErrorIgnored: self._ignored,
             }
         )
+
+    def keep_bodies(self, calls: int, max_bytes: int) -> None:
+        """Keeps the first ``max_bytes`` of the bodies of the last ``calls`` calls from now on."""
+        self._max_bodies, self._max_body = calls, max_bytes
 
     # ------------------------------------------------------------ queries
 
@@ -225,9 +244,19 @@ class Histories:
 
     def _called(self, event: CallFinished) -> None:
         verb, outcome = event.verb.value, event.outcome.value
-        self._add_call(
-            ExtenderCall(event.extender, verb, outcome, event.seconds, event.sent, event.received)
+        call = ExtenderCall(
+            event.extender, verb, outcome, event.seconds, event.sent, event.received
         )
+        if self._add_call(call) and self._max_bodies:
+            self._keep_bodies(call, event)
+
+    def _keep_bodies(self, call: ExtenderCall, event: CallFinished) -> None:
+        if len(self._bodies) >= self._max_bodies:
+            self._bodies.popleft().bodies = None
+        pieces = () if event.request is None else event.request.pieces
+        request = without_secrets(beginning(pieces, self._max_body))
+        call.bodies = CallBodies(request, without_secrets(event.answer[: self._max_body]))
+        self._bodies.append(call)
 
     def _held_back(self, event: CallHeldBack) -> None:
         self._add_call(ExtenderCall(event.extender, event.verb.value, CallOutcome.HELD_BACK.value))
@@ -333,10 +362,13 @@ class Histories:
             del self._uid_of[name]
 
     @staticmethod
-    def _add_call(call: ExtenderCall) -> None:
+    def _add_call(call: ExtenderCall) -> bool:
+        """Whether the call is kept."""
         calls = _CALLS.get()
-        if calls is not None and len(calls) < MAX_CALLS:
-            calls.append(call)
+        if calls is None or len(calls) >= MAX_CALLS:
+            return False
+        calls.append(call)
+        return True
 
     @staticmethod
     def _last_call(extender: str, verb: Verb) -> ExtenderCall | None:

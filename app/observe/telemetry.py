@@ -4,8 +4,7 @@ The log has kube-scheduler's messages at its verbosity, so that tools that read 
 """
 
 import logging
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final
 
 import numpy as np
@@ -22,6 +21,7 @@ from app.extender.events import (
     NodesScored,
 )
 from app.model.clock import Clock
+from app.observe.bodies import beginning, without_secrets
 from app.observe.events import (
     AttemptFailed,
     NodeSelected,
@@ -54,11 +54,6 @@ _CALLS: Final = 5
 _SCORES: Final = 10
 #: Verbosity at which the bodies of calls are logged -> bytes of each, as in client-go's log.
 _BODIES: Final = {8: 1024, 9: 10 * 1024, 10: 64 * 1024}
-#: Values of environment variables, and of the annotation that repeats them, also if they are cut off.
-_SECRET: Final = re.compile(
-    r'("name":"(?:[^"\\]|\\.)*","value":"|"kubectl\.kubernetes\.io/last-applied-configuration":")'
-    r'(?:[^"\\]|\\.)*\\?("|\Z)'
-)
 
 
 class Telemetry:
@@ -201,7 +196,7 @@ def _log_call(event: CallFinished) -> None:
     v, limit = limits[-1]
     pieces = () if event.request is None else event.request.pieces
     for message, body in (
-        ("Request to extender", _beginning(pieces, limit)),
+        ("Request to extender", beginning(pieces, limit)),
         ("Answer of extender", event.answer[:limit]),
     ):
         logs.info(log, message, v=v, **call, body=without_secrets(body))
@@ -220,18 +215,3 @@ log_event: Final = by_type(
         ExtenderWarning: lambda e: log.warning("Extender %s: %s", e.extender, e.text),
     }
 )
-
-
-def _beginning(pieces: Sequence[bytes], limit: int) -> bytes:
-    """The first ``limit`` bytes."""
-    found = b""
-    for piece in pieces:
-        found += piece[: limit - len(found)]
-        if len(found) == limit:
-            break
-    return found
-
-
-def without_secrets(body: bytes) -> str:
-    """The text of a JSON body, possibly cut off, without the values of environment variables."""
-    return _SECRET.sub(r"\1REDACTED\2", body.decode(errors="replace"))

@@ -132,6 +132,8 @@ class Process:
         self._clock: Final = clock
         self._rng, seed = make_rng(options.seed)
         self._telemetry: Final = Telemetry(self._clock, self._child_rng())
+        bodies = self._settings.extension.extender_bodies
+        self._telemetry.histories.keep_bodies(bodies.calls, bodies.max_bytes)
         self._limits: Final = take_limits()
         self._answers: Final = AnswerMemory(self._limits.memory)
         self._budgets: Final = Budgets.within(self._limits.memory // _PART_FOR_WAITING)

@@ -64,6 +64,15 @@ class RequeueEndpoint(Model):
     """Serve it to clients that the API server authorizes. Default: false."""
 
 
+class ExtenderBodies(Model):
+    """Which bodies of calls to extenders are kept in memory, for ``explain --bodies``."""
+
+    calls: Int32 = 0
+    """The last calls whose bodies are kept; 0 for none. Default: 0."""
+    max_bytes: Int32 = 16 * 1024
+    """The first bytes of each body that are kept. Default: 16384."""
+
+
 class AiokubeSchedulerConfiguration(Model):
     """The second document."""
 
@@ -77,5 +86,7 @@ class AiokubeSchedulerConfiguration(Model):
     """Reject extenders whose certificate would not be verified, instead of warning. Default: false."""
     requeue_endpoint: RequeueEndpoint = RequeueEndpoint()
     """The endpoint with which an extender makes pods active that it rejected."""
+    extender_bodies: ExtenderBodies = ExtenderBodies()
+    """Which bodies of calls to extenders are kept."""
     extenders: tuple[ExtenderOptions, ...] = ()
     """Additions to extenders, by urlPrefix."""

@@ -15,7 +15,7 @@ from app.model.requests import is_extended
 from app.settings.args import PluginArgs
 from app.settings.base import V1
 from app.settings.defaults import REMOVED_PLUGINS
-from app.settings.extension import AiokubeSchedulerConfiguration, BreakerOptions
+from app.settings.extension import AiokubeSchedulerConfiguration, BreakerOptions, ExtenderBodies
 from app.settings.fieldtext import duplicate, invalid, redact_url, required, show
 from app.settings.models import (
     FIELD_OF_POINT,
@@ -35,6 +35,8 @@ Findings = Iterator[Finding]
 
 _JITTER_FACTOR: Final = 1.2
 _MAX_INT32: Final = 2**31 - 1
+#: Bytes of request bodies, and of answers, that are kept of extenders.
+_MAX_BODIES: Final = 4 * 1024 * 1024
 _MOST_COMPARED: Final = 100
 """Extenders that a misspelt urlPrefix is compared with."""
 _UNCHECKED_POINTS: Final = frozenset({"multiPoint", "placementGenerate", "placementScore"})
@@ -279,6 +281,7 @@ def validate_extension(
     """The mistakes in the values of the second document, given the first."""
     if (bindings := extension.max_bindings_in_flight) <= 0:
         yield invalid(("maxBindingsInFlight",), bindings, "must be greater than zero")
+    yield from _bodies(("extenderBodies",), extension.extender_bodies)
     known = {trimmed(extender.url_prefix) for extender in config.extenders}
     seen: set[str] = set()
     for index, options in enumerate(extension.extenders):
@@ -286,6 +289,17 @@ def validate_extension(
         yield from _option_key(("extenders", index, "urlPrefix"), prefix, known=known, seen=seen)
         yield from _breaker(("extenders", index, "breaker"), options.breaker)
         seen.add(prefix)
+
+
+def _bodies(path: Path, bodies: ExtenderBodies) -> Findings:
+    if bodies.calls < 0:
+        yield invalid((*path, "calls"), bodies.calls, "must be zero (none are kept) or positive")
+    if bodies.max_bytes <= 0:
+        yield invalid((*path, "maxBytes"), bodies.max_bytes, "must be greater than zero")
+    elif bodies.calls * bodies.max_bytes > _MAX_BODIES:
+        most = _MAX_BODIES // bodies.max_bytes
+        detail = f"calls * maxBytes must not be more than {_MAX_BODIES}: at most {most} calls of {bodies.max_bytes} bytes"
+        yield invalid((*path, "calls"), bodies.calls, detail)
 
 
 def _option_key(path: Path, prefix: str, *, known: set[str], seen: set[str]) -> Findings:

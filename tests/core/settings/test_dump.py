@@ -120,6 +120,7 @@ def test_the_second_document_is_written_only_if_it_says_something():
         "maxBindingsInFlight": 32,
         "refuseInsecureTLS": False,
         "requeueEndpoint": {"enabled": False},
+        "extenderBodies": {"calls": 0, "maxBytes": 16384},
     }
 
 

@@ -27,6 +27,7 @@ def test_defaults():
     assert extension.refuse_insecure_tls is False
     assert extension.requeue_endpoint.enabled is False
     assert extension.extenders == ()
+    assert (extension.extender_bodies.calls, extension.extender_bodies.max_bytes) == (0, 16384)
     assert BreakerOptions() == BreakerOptions(
         failures=3, open_seconds=Duration.of(5), max_open_seconds=Duration.of(60)
     )
@@ -37,6 +38,7 @@ def test_everything_is_read():
         both("""\
             maxBindingsInFlight: 8
             requeueEndpoint: {enabled: true}
+            extenderBodies: {calls: 20, maxBytes: 1000}
             extenders:
             - urlPrefix: https://gpu
               serial: true
@@ -46,6 +48,8 @@ def test_everything_is_read():
     ).settings
     assert settings.extension.max_bindings_in_flight == 8
     assert settings.extension.requeue_endpoint.enabled is True
+    bodies = settings.extension.extender_bodies
+    assert (bodies.calls, bodies.max_bytes) == (20, 1000)
     (gpu, options), (other, no_options) = settings.extenders
     assert (gpu.url_prefix, other.url_prefix) == ("https://gpu/", "http://other")
     assert (options.serial, options.bearer_token_file) == (True, "/token")
@@ -60,6 +64,19 @@ def test_everything_is_read():
     [
         ("maxBindingsInFlight: 0", "12: maxBindingsInFlight: Invalid value: 0: must be greater than zero"),
         ("maxBindings: 1", '12: maxBindings: unknown field "maxBindings"; did you mean "maxBindingsInFlight"?'),
+        (
+            "extenderBodies: {calls: -1}",
+            "12: extenderBodies.calls: Invalid value: -1: must be zero (none are kept) or positive",
+        ),
+        (
+            "extenderBodies: {maxBytes: 0}",
+            "12: extenderBodies.maxBytes: Invalid value: 0: must be greater than zero",
+        ),
+        (
+            "extenderBodies: {calls: 257}",
+            "12: extenderBodies.calls: Invalid value: 257: calls * maxBytes must not be more than 4194304: "
+            "at most 256 calls of 16384 bytes",
+        ),
         ("requeueEndpoint: true", "12: requeueEndpoint: Invalid value: true: must be a mapping"),
         ("extenders: [{serial: true}]", "12: extenders[0].urlPrefix: Required value"),
         (

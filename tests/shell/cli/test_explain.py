@@ -23,7 +23,7 @@ from app.kube.errors import ConfigurationError
 from app.kube.leaders import LABELS, Leader
 from app.kube.reviews import User
 from app.observe.explain import Explanation, Feasibility, Leadership, Waiting
-from app.observe.histories import Rejection
+from app.observe.histories import AttemptRecord, CallBodies, ExtenderCall, Rejection
 from app.observe.metrics.process import ServingMetrics
 from app.observe.metrics.series import MetricFamilies
 from app.runtime.clock import SystemClock
@@ -424,3 +424,31 @@ async def test_watching_keeps_its_connection_and_finds_the_scheduler_again():
             while await following(stories) != "told":
                 pass
         await stories.aclose()
+
+
+def with_calls(*bodies):
+    calls = [
+        ExtenderCall("http://x", "filter", "success", 0.1, 30, 20, bodies=each) for each in bodies
+    ]
+    attempt = AttemptRecord(7, "default-scheduler", 1.0, 1.0, calls=calls)
+    return msgspec.json.encode(msgspec.structs.replace(EXPLANATION, attempts=[attempt]))
+
+
+@pytest.mark.parametrize(
+    ("bodies", "flags", "expected", "unexpected"),
+    [
+        ((CallBodies('{"Pod":1}', "no\x1bne"),), ["--bodies"], ['{"Pod":1}', "no\\x1bne", "30 B", "attempt 7, filter of http://x"], "No bodies"),
+        ((CallBodies('{"Pod":1}', "none"),), [], ["Calls to extenders"], '{"Pod":1}'),
+        ((None,), ["--bodies"], ["No bodies of these calls are kept", "extenderBodies.calls"], "Sent in"),
+        ((None, CallBodies("a", "b")), ["--bodies"], ["Sent in"], "No bodies"),
+        ((), ["--bodies"], ["Pod shop/cart-0"], "No bodies"),
+    ],
+)  # fmt: skip
+def test_bodies_of_calls(monkeypatch, bodies, flags, expected, unexpected):
+    async def story(*_arguments):
+        return with_calls(*bodies)
+
+    monkeypatch.setattr("app.cli.explain.story_of", story)
+    shown = invoke("shop/cart-0", *flags).output
+    assert all(each in shown for each in expected), shown
+    assert unexpected not in shown

@@ -25,6 +25,7 @@ from app.observe.events import (
 )
 from app.observe.histories import MAX_CALLS, MAX_VICTIMS, Histories, Rejection, rejections_of
 from app.state.queue.queued_pod import ACTIVE, QueuedPod
+from app.wire.extender_v1 import Body
 from tests.shell.extender.fakes import extender
 from tests.shell.scheduler.world import running
 
@@ -380,3 +381,57 @@ def test_many_reasons_are_counted_as_well():
     counts = diagnosis.reason_counts()
     assert sum(counts.values()) == rows
     assert set(counts) == {f"reason {n * 100_000}" for n in range(7)}
+
+
+# ---------------------------------------------------------------- bodies of calls
+
+SECRET = b'{"Pod":{"env":[{"name":"PASSWORD","value":"hunter2"}]},"NodeNames":["a"]}'
+
+
+def call_about(histories, name, body=SECRET, answer=b'{"NodeNames":["a"]}'):
+    """A call in an attempt of its own."""
+    histories.on(AttemptStarted(queued(name), PROFILE))
+    about = (CallOutcome.SUCCESS, 0.1, len(body), len(answer), make_pod(name))
+    halves = Body([body[:7], body[7:]])
+    histories.on(CallFinished("http://a", Verb.FILTER, *about, halves, answer))
+
+
+def bodies_of(histories, name):
+    return [each.bodies for attempt in attempts(histories, name) for each in attempt.calls]
+
+
+def test_no_bodies_are_kept_unless_it_is_asked_for(histories):
+    call_about(histories, "p")
+    assert bodies_of(histories, "p") == [None]
+
+
+def test_bodies_are_kept_without_secrets(histories):
+    histories.keep_bodies(2, 1000)
+    call_about(histories, "p")
+    ((request, answer),) = [msgspec.structs.astuple(each) for each in bodies_of(histories, "p")]
+    assert json.loads(request)["NodeNames"] == ["a"]
+    assert '"value":"REDACTED"' in request
+    assert "hunter2" not in request
+    assert answer == '{"NodeNames":["a"]}'
+
+
+def test_bodies_of_the_last_calls_are_kept_and_no_more_of_each_than_asked_for():
+    histories = Histories(Wall())
+    histories.keep_bodies(3, 10)
+    for number in range(8):
+        call_about(histories, f"p{number}", b"x" * 1000, b"y" * 1000)
+    kept = [bodies_of(histories, f"p{number}")[0] for number in range(8)]
+    assert [each is not None for each in kept] == [False] * 5 + [True] * 3
+    assert {msgspec.structs.astuple(each) for each in kept[5:]} == {("x" * 10, "y" * 10)}
+
+
+def test_calls_that_are_not_kept_take_no_place():
+    histories = Histories(Wall())
+    histories.keep_bodies(2, 10)
+    call_about(histories, "p")
+    for _ in range(MAX_CALLS + 5):
+        about = (CallOutcome.SUCCESS, 0.1, 1, 1, make_pod("p"), Body([b"late"]), b"")
+        histories.on(CallFinished("http://a", Verb.FILTER, *about))
+    kept = [each for each in bodies_of(histories, "p") if each is not None]
+    assert len(bodies_of(histories, "p")) == MAX_CALLS
+    assert [each.request for each in kept] == ["late", "late"]
