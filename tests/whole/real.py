@@ -94,6 +94,24 @@ class RealApiServer(ApiServer):
         path.write_text(yaml.safe_dump(config))
         return path
 
+    @contextlib.contextmanager
+    def kube_scheduler(self, **configuration: Any) -> Iterator[None]:
+        """kube-scheduler of $KUBEBUILDER_ASSETS with this configuration, in addition to its default. Skips the test without."""
+        program = Path(ASSETS, "kube-scheduler")
+        if not program.is_file():
+            pytest.skip(f"there is no kube-scheduler in {ASSETS}")
+        document = {
+            "apiVersion": "kubescheduler.config.k8s.io/v1",
+            "kind": "KubeSchedulerConfiguration",
+            "clientConnection": {"kubeconfig": str(self.kubeconfig), "qps": 1000, "burst": 1000},
+            "leaderElection": {"leaderElect": False},
+            **configuration,
+        }
+        config = self._directory / "kube-scheduler.yaml"
+        config.write_text(yaml.safe_dump(document))
+        with _process([str(program), f"--config={config}", "--secure-port=0"], self._directory):
+            yield
+
     def _etcd_version(self) -> str:
         url = f"http://127.0.0.1:{self._etcd_port}"
         try:

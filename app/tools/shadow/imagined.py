@@ -4,8 +4,13 @@ Pods, nodes and all other objects come and go as they do in the real cluster. On
 here when the outcome of its first decision shows in the real cluster, so neither cluster's scheduler is ahead of the other. A pod
 that waits here is tried again by the rules of the queue, and whenever the real cluster's scheduler decides on it. Among equally
 good nodes a pod gets the one that it has in the real cluster, so that the clusters differ only where the configurations do.
+
+A pod that is evicted here terminates for as long as the victims of the real cluster's scheduler do. Then it waits again: it takes the
+place of the pod that its controller would create. Without a controller it is gone. A pod that the real cluster's scheduler evicts
+leaves here as well, because its controller creates another one there.
 """
 
+import math
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping
@@ -26,9 +31,16 @@ from app.state.scheduler_state import Change, SchedulerState
 from app.state.view import Rows
 from app.tools.shadow.comparison import WAIT_BOUNDS, Comparison, Figures, Shape, figures
 from app.tools.shadow.judge import finished
-from app.tools.shadow.timeline import is_eviction
+from app.tools.shadow.timeline import EVICTED, is_eviction
 from app.wire.extender_v1 import Victims
 
+#: Seconds after which a pod leaves that the real cluster's scheduler has evicted, so that the outcome of its preemptor shows before.
+_VICTIM_SECONDS: Final = 1.0
+#: Seconds for which victims terminate, before the real cluster has shown it; the share of each victim in their mean.
+_TERMINATION_SECONDS: Final = 1.0
+_LATEST: Final = 0.2
+#: The time of deletion of a pod that is evicted here; only its presence is used.
+_NOW: Final = "now"
 #: The number of shapes that a comparison uses: those of most pods.
 _SHAPES: Final = 8
 
@@ -38,6 +50,17 @@ class ImaginedWorld(NamedTuple):
 
     state: SchedulerState
     frameworks: Mapping[str, Framework]
+
+
+class _Victim(msgspec.Struct):
+    """A pod with a node that is being evicted, in one of the clusters or both."""
+
+    pod: Pod
+    #: When the real cluster's scheduler has evicted it; None if it has not.
+    there_since: float | None = None
+    is_evicted_here: bool = False
+    #: When it leaves its node here.
+    due: float = math.inf
 
 
 class _Side:
@@ -85,6 +108,9 @@ class ImaginedCluster:
         self._follows: Final = follows
         #: By uid: the pods on which the real cluster's scheduler has shown no decision.
         self._undecided: Final[dict[str, Pod]] = {}
+        #: By namespace/name.
+        self._victims: Final[dict[str, _Victim]] = {}
+        self._termination = _TERMINATION_SECONDS
         #: The number of the real cluster's pods by their requests.
         self._shapes: Final[Counter[tuple[tuple[str, int], ...]]] = Counter()
         self._there: Final = _Side()
@@ -124,12 +150,25 @@ class ImaginedCluster:
         _, old, new = change
         if old is not None:
             self._count_shape(old, -1)
+        if new is not None:
+            self._count_shape(new, 1)
+        if is_eviction(change):
+            self._evicted_there(change.new)
+        self._take_version(old, new, refused=refused)
+
+    def _take_version(self, old: Pod | None, new: Pod | None, *, refused: bool) -> None:
+        either = new or old
+        assert either is not None  # noqa: S101 - a change has one of them
+        victim = self._victims.get(either.key)
+        if victim is not None:
+            if victim.pod.uid == either.uid:
+                if new is None:
+                    self._victim_gone_there(victim)
+                return
+            self._leave(victim.pod)
         if new is None:
-            if old is not None:
-                self._leave(old)
+            self._leave(either)
             return
-        self._count_shape(new, 1)
-        self._there.evicted += is_eviction(change)
         if new.node_name:
             self._there.bound(new.uid, self._now)
         here = self._known(new)
@@ -143,6 +182,22 @@ class ImaginedCluster:
         elif old is None:
             self._come(new)
         # Otherwise the pod has left this cluster before.
+
+    def _evicted_there(self, pod: Pod) -> None:
+        self._there.evicted += 1
+        here = self._known(pod)
+        if here is not None and here.node_name:
+            victim = self._victims.setdefault(pod.key, _Victim(here))
+            victim.there_since, victim.due = self._now, math.inf
+
+    def _victim_gone_there(self, victim: _Victim) -> None:
+        if victim.there_since is not None:
+            took = self._now - victim.there_since
+            self._termination += (took - self._termination) * _LATEST
+        if victim.is_evicted_here or victim.there_since is None:
+            self._leave(victim.pod)
+        else:
+            victim.due = self._now + _VICTIM_SECONDS
 
     def _come(self, pod: Pod) -> None:
         if pod.node_name or not self.state.responsible_for(pod):
@@ -171,6 +226,7 @@ class ImaginedCluster:
             self._undecided[pod.uid] = pod
 
     def _leave(self, pod: Pod) -> None:
+        self._victims.pop(pod.key, None)
         self._undecided.pop(pod.uid, None)
         for side in (self._there, self._here):
             side.since.pop(pod.uid, None)
@@ -188,11 +244,13 @@ class ImaginedCluster:
                 self._restart(pod)
 
     def _restart(self, pod: Pod) -> None:
-        """A pod with a node loses it. What its controller would create is the pod itself, which waits again."""
+        """A pod loses its node, and waits again if it has a controller."""
+        self._victims.pop(pod.key, None)
+        latest = self._in_real_cluster(pod)
         self._apply(Change(Pod, pod, None))
-        if pod.owner is not None and self.state.responsible_for(pod):
+        if latest is not None and pod.owner is not None and self.state.responsible_for(pod):
             self._here.since[pod.uid] = self._now
-            self._apply(Change(Pod, None, _placed(pod, "")))
+            self._apply(Change(Pod, None, _placed(latest, "")))
 
     def _apply(self, change: Change) -> None:
         # The real cluster's state reports the objects that cannot be handled.
@@ -220,11 +278,18 @@ class ImaginedCluster:
 
     # ------------------------------------------------------------ decisions
 
-    def decide(self, now: float) -> Generator[None, None, None]:
-        """Tries the pods whose turn it is. Pauses after each."""
+    def decide(self, now: float, *, idle: bool) -> Generator[None, None, None]:
+        """Tries the pods whose turn it is. Pauses after each.
+
+        ``idle``: there is time for pods whose backoff has not ended.
+        """
         self._now = max(self._now, now)
+        for victim in list(self._victims.values()):
+            if victim.due <= self._now:
+                end = self._restart if victim.there_since is None else self._leave
+                end(victim.pod)
         self.state.flush(self._now)
-        while (queued := self.state.peek()) is not None and queued.place is ACTIVE:
+        while (queued := self.state.peek()) is not None and (idle or queued.place is ACTIVE):
             self.state.pop(self._now)
             self._try(queued)
             yield
@@ -290,11 +355,23 @@ class ImaginedCluster:
                 nominated = result.nominated_node
         finally:
             self.state.fail(queued, self._now, nominated_node=nominated)
-        for victim in preempting.victims:
-            here = self._known(victim)
-            if here is not None and here.node_name and not here.terminating:
-                self._here.evicted += 1
-                self._restart(here)
+        for pod in preempting.victims:
+            self._evict(pod)
+
+    def _evict(self, pod: Pod) -> None:
+        if pod.terminating:
+            return
+        self._here.evicted += 1
+        terminating = msgspec.structs.replace(
+            pod, deletion_timestamp=_NOW, conditions=(*pod.conditions, EVICTED)
+        )
+        self._apply(Change(Pod, pod, terminating))
+        victim = self._victims.setdefault(pod.key, _Victim(pod))
+        victim.pod, victim.is_evicted_here = terminating, True
+        if victim.there_since is None:
+            victim.due = self._now + self._termination
+        elif victim.due < math.inf:
+            victim.due = self._now
 
     # ------------------------------------------------------------ comparison
 

@@ -313,11 +313,11 @@ class Shadow:
     async def _take_over(self, imagined: ImaginedCluster, entry: Entry) -> None:
         refused = entry.outcome is not None and entry.outcome.message is not None
         imagined.take(entry.change, entry.at, refused=refused)
-        await self._decide(imagined, entry.at)
+        await self._decide(imagined, entry.at, idle=False)
 
-    async def _decide(self, imagined: ImaginedCluster, now: float) -> None:
+    async def _decide(self, imagined: ImaginedCluster, now: float, *, idle: bool) -> None:
         try:
-            await in_steps(imagined.decide(now))
+            await in_steps(imagined.decide(now, idle=idle))
         except Exception:
             log.exception("Error in the imagined cluster")
 
@@ -329,7 +329,7 @@ class Shadow:
             await asyncio.sleep(_TICK)
             now = self._clock.steady()
             if not self.timeline.ahead:
-                await self._decide(imagined, now)
+                await self._decide(imagined, now, idle=True)
             if now - compared >= self._options.summary_seconds:
                 compared = now
                 self._compare(imagined)

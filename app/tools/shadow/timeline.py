@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import msgspec
 
 from app.model.claims import SELECTED_NODE, claim_name
-from app.model.objects import Node, PersistentVolumeClaim
+from app.model.objects import Node, PersistentVolumeClaim, PodCondition
 from app.model.pod import Pod
 from app.state.scheduler_state import Change, Command, ReportProblem, SchedulerState
 
@@ -22,9 +22,10 @@ T = TypeVar("T")
 
 #: Seconds by which watches of different kinds may differ.
 _SKEW: Final = 0.1
-#: The condition that a scheduler gives to the pods that it evicts, and its reason.
-_DISRUPTION: Final = "DisruptionTarget"
-_PREEMPTED: Final = "PreemptionByScheduler"
+#: The condition that a scheduler gives to the pods that it evicts.
+EVICTED: Final = PodCondition(
+    type="DisruptionTarget", status="True", reason="PreemptionByScheduler"
+)
 #: Changes to come that are looked at, in number and in seconds after the first one: more than outcomes are held back.
 _NEAR: Final = 2000
 _NEAR_SECONDS: Final = 1.0
@@ -118,12 +119,12 @@ def is_eviction(change: Change) -> bool:
     kind, old, new = change
     if kind is not Pod or old is None or new is None or not new.node_name:
         return False
-    condition = new.condition(_DISRUPTION)
+    condition = new.condition(EVICTED.type)
     return (
         condition is not None
-        and condition.reason == _PREEMPTED
-        and condition.status == "True"
-        and old.condition(_DISRUPTION) is None
+        and condition.reason == EVICTED.reason
+        and condition.status == EVICTED.status
+        and old.condition(EVICTED.type) is None
     )
 
 

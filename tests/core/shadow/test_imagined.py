@@ -16,6 +16,7 @@ from app.state.queue.scheduling_queue import RetryTimes
 from app.state.scheduler_state import Change
 from app.tools.shadow.comparison import Comparison
 from app.tools.shadow.imagined import ImaginedCluster
+from app.tools.shadow.timeline import EVICTED
 from app.tools.shadow.world import make_imagined_world
 from tests.core.shadow.playing import HEAD, Player, world
 
@@ -48,9 +49,9 @@ class Worlds(Player):
             self.timeline.advance()
             refused = entry.outcome is not None and entry.outcome.message is not None
             self.imagined.take(entry.change, entry.at, refused=refused)
-            at_once(self.imagined.decide(entry.at))
+            at_once(self.imagined.decide(entry.at, idle=False))
         self.now += seconds
-        at_once(self.imagined.decide(self.now))
+        at_once(self.imagined.decide(self.now, idle=True))
 
     def placed(self) -> dict[str, str]:
         """The nodes of the imagined cluster's pods."""
@@ -175,39 +176,113 @@ def fill(worlds: Worlds) -> None:
     assert worlds.placed() == {"owned": "a", "bare": "a"}
 
 
+def preempt(worlds: Worlds, node: str, cpu: str = "4") -> Pod:
+    """A pod of high priority, for which the real cluster's scheduler nominates a node."""
+    preemptor = worlds.pod("p", spec=spec(cpu, priority=100))
+    after = worlds.refused(preemptor, "0/1 nodes are available.", node)
+    worlds.show(Pod, preemptor, after)
+    return after
+
+
+def evicted_there(worlds: Worlds, pod: Pod) -> Pod:
+    """The real cluster's scheduler evicts a pod, which is terminating then."""
+    after = worlds.versioned(pod, conditions=(EVICTED,), deletion_timestamp="now")
+    worlds.tell(Pod, pod, after)
+    return after
+
+
+def real(worlds: Worlds, name: str) -> Pod:
+    return worlds.here.state.pods[f"default/{name}"]
+
+
 def test_victims_with_a_controller_wait_again_and_others_are_gone():
     worlds = Worlds()
     fill(worlds)
-    preemptor = worlds.pod("p", spec=spec("4", priority=100))
-    after = worlds.refused(preemptor, "0/1 nodes are available.", "a")
-    worlds.show(Pod, preemptor, after)
-    worlds.go_on()
-    worlds.go_on(15)
+    preempt(worlds, "a")
+    worlds.go_on(0.5)
+    assert worlds.placed() == {"owned": "a", "bare": "a"}  # terminating
+    worlds.go_on(0.5)
     assert worlds.placed() == {"p": "a"}
     assert worlds.waiting() == {"owned"}
     told = worlds.compare()
     assert (told.theirs.preempted, told.mine.preempted) == (0, 2)
     # What the real cluster tells of the pods that have left changes nothing.
-    for pod in list(worlds.here.state.cache):
-        worlds.tell(Pod, pod, worlds.versioned(pod, start_time=5.0))
+    for name in ("owned", "bare"):
+        worlds.tell(Pod, real(worlds, name), worlds.versioned(real(worlds, name), start_time=5.0))
     worlds.go_on()
     assert (worlds.placed(), worlds.waiting()) == ({"p": "a"}, {"owned"})
-    for pod in list(worlds.here.state.cache):
-        worlds.gone(pod)
+    for name in ("owned", "bare"):
+        worlds.gone(real(worlds, name))
     worlds.go_on()
     assert (worlds.placed(), worlds.waiting()) == ({"p": "a"}, set())
 
 
-def test_preemptions_of_the_real_cluster_are_counted():
+def test_a_pod_that_is_evicted_in_both_clusters_leaves_with_the_real_one():
     worlds = Worlds()
     fill(worlds)
-    mark = PodCondition(type="DisruptionTarget", status="True", reason="PreemptionByScheduler")
-    for pod in list(worlds.here.state.cache):
-        worlds.tell(Pod, pod, worlds.versioned(pod, conditions=(mark,)))
+    preempt(worlds, "a")
     worlds.go_on()
+    victims = [evicted_there(worlds, real(worlds, name)) for name in ("owned", "bare")]
+    worlds.go_on(20)
+    assert worlds.placed() == {"owned": "a", "bare": "a"}
+    for pod in victims:
+        worlds.gone(pod)
+    worlds.go_on()
+    assert (worlds.placed(), worlds.waiting()) == ({"p": "a"}, set())
+    told = worlds.compare()
+    assert (told.theirs.preempted, told.mine.preempted) == (2, 2)
+
+
+def test_a_preemption_whose_outcome_shows_after_its_victims_have_gone_is_counted_here():
+    worlds = Worlds()
+    fill(worlds)
+    for name in ("owned", "bare"):
+        worlds.gone(evicted_there(worlds, real(worlds, name)))
+    worlds.go_on(0.5)
+    assert worlds.placed() == {"owned": "a", "bare": "a"}
+    preempt(worlds, "a")
+    worlds.go_on()
+    assert worlds.placed() == {"p": "a"}
+    assert worlds.compare().mine.preempted == 2
+    assert not worlds.imagined._victims
+
+
+def test_a_pod_that_is_evicted_in_the_real_cluster_only_leaves_a_little_later():
+    worlds = Worlds()
+    fill(worlds)
+    worlds.gone(evicted_there(worlds, real(worlds, "owned")))
+    worlds.go_on(0.5)
+    assert worlds.placed() == {"owned": "a", "bare": "a"}
+    again = msgspec.structs.replace(make_pod("owned", spec=spec("1")), uid="another")
+    worlds.tell(Pod, None, again)
+    worlds.go_on()
+    assert worlds.placed() == {"bare": "a"}
+    decided(worlds, again)
+    worlds.gone(evicted_there(worlds, real(worlds, "bare")))
+    worlds.go_on(1)
+    worlds.go_on()
+    assert worlds.placed() == {"owned": "a"}
     told = worlds.compare()
     assert (told.theirs.preempted, told.mine.preempted) == (2, 0)
-    assert worlds.compare().theirs.preempted == 0
+
+
+def test_victims_terminate_for_as_long_as_in_the_real_cluster():
+    worlds = Worlds()
+    worlds.node("b")
+    for number in range(40):
+        bound = decided(worlds, owned(worlds, f"slow{number}", spec=spec("4")))
+        worlds.go_on()
+        terminating = evicted_there(worlds, bound)
+        worlds.go_on(30)
+        worlds.gone(terminating)
+        worlds.go_on(2)
+    worlds.tell(Node, worlds.here.state.table.nodes[0], None)
+    fill(worlds)
+    preempt(worlds, "a")
+    worlds.go_on(29)
+    assert worlds.placed() == {"owned": "a", "bare": "a"}
+    worlds.go_on(1)
+    assert worlds.placed() == {"p": "a"}
 
 
 def test_of_equally_cheap_nodes_the_one_that_was_nominated_there_is_preempted():
@@ -216,14 +291,14 @@ def test_of_equally_cheap_nodes_the_one_that_was_nominated_there_is_preempted():
         for name in "abc":
             worlds.node(name)
             pod = worlds.pod(f"v{name}", spec=spec("3"))
-            worlds.show(Pod, pod, worlds.versioned(pod, node_name=name, start_time=1.0))
-        worlds.go_on()
-        preemptor = worlds.pod("p", spec=spec("3", priority=100))
-        after = worlds.refused(preemptor, "0/3 nodes are available.", nominated)
-        worlds.show(Pod, preemptor, after)
-        worlds.go_on()
-        assert f"v{nominated}" not in worlds.placed()
-        assert len(worlds.placed()) == 2
+            bound = worlds.versioned(pod, node_name=name, start_time=1.0)
+            worlds.theirs.state.apply(Change(Pod, pod, bound), 0.0)
+            worlds.show(Pod, pod, bound)
+            worlds.go_on()
+        preempt(worlds, nominated, "3")
+        worlds.go_on(1)
+        assert worlds.placed()["p"] == nominated
+        assert len(worlds.placed()) == 3
 
 
 def test_nodes_come_and_go():
