@@ -278,10 +278,10 @@ class ImaginedCluster:
 
     # ------------------------------------------------------------ decisions
 
-    def decide(self, now: float, *, idle: bool) -> Generator[None, None, None]:
+    def decide(self, now: float, *, early: int = 0) -> Generator[None, None, None]:
         """Tries the pods whose turn it is. Pauses after each.
 
-        ``idle``: there is time for pods whose backoff has not ended.
+        ``early``: how many pods may be tried before their backoff has ended, as by a scheduler that has nothing else to do.
         """
         self._now = max(self._now, now)
         for victim in list(self._victims.values()):
@@ -289,7 +289,11 @@ class ImaginedCluster:
                 end = self._restart if victim.there_since is None else self._leave
                 end(victim.pod)
         self.state.flush(self._now)
-        while (queued := self.state.peek()) is not None and (idle or queued.place is ACTIVE):
+        while (queued := self.state.peek()) is not None:
+            if queued.place is not ACTIVE:
+                early -= 1
+                if early < 0:
+                    return
             self.state.pop(self._now)
             self._try(queued)
             yield

@@ -76,6 +76,8 @@ _TOO_LATE: Final = 20.0
 _SLICE: Final = 0.005
 #: Seconds between two looks at what the imagined cluster's pods wait for.
 _TICK: Final = 0.25
+#: Pods that are then tried before their backoff has ended, at most.
+_EARLY: Final = 100
 #: Thresholds of the garbage collector once the caches are filled.
 _GC_WHEN_FILLED: Final = (50_000, 20, 50)
 _VERSION: Final = msgspec.json.Decoder(ServerVersion)
@@ -313,11 +315,11 @@ class Shadow:
     async def _take_over(self, imagined: ImaginedCluster, entry: Entry) -> None:
         refused = entry.outcome is not None and entry.outcome.message is not None
         imagined.take(entry.change, entry.at, refused=refused)
-        await self._decide(imagined, entry.at, idle=False)
+        await self._decide(imagined, entry.at)
 
-    async def _decide(self, imagined: ImaginedCluster, now: float, *, idle: bool) -> None:
+    async def _decide(self, imagined: ImaginedCluster, now: float, early: int = 0) -> None:
         try:
-            await in_steps(imagined.decide(now, idle=idle))
+            await in_steps(imagined.decide(now, early=early))
         except Exception:
             log.exception("Error in the imagined cluster")
 
@@ -328,8 +330,8 @@ class Shadow:
         while True:
             await asyncio.sleep(_TICK)
             now = self._clock.steady()
-            if not self.timeline.ahead:
-                await self._decide(imagined, now, idle=True)
+            ahead = self.timeline.ahead
+            await self._decide(imagined, ahead[0].at if ahead else now, early=_EARLY)
             if now - compared >= self._options.summary_seconds:
                 compared = now
                 self._compare(imagined)

@@ -49,9 +49,9 @@ class Worlds(Player):
             self.timeline.advance()
             refused = entry.outcome is not None and entry.outcome.message is not None
             self.imagined.take(entry.change, entry.at, refused=refused)
-            at_once(self.imagined.decide(entry.at, idle=False))
+            at_once(self.imagined.decide(entry.at))
         self.now += seconds
-        at_once(self.imagined.decide(self.now, idle=True))
+        at_once(self.imagined.decide(self.now, early=10))
 
     def placed(self) -> dict[str, str]:
         """The nodes of the imagined cluster's pods."""
