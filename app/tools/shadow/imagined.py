@@ -176,7 +176,7 @@ class ImaginedCluster:
             self._decided(new) if refused or new.node_name else self._wait_for_decision(new)
         elif here is not None:
             node = here.node_name if self.state.responsible_for(new) else new.node_name
-            self._apply(Change(Pod, here, _placed(new, node)))
+            self._apply(Change(Pod, here, _placed(new, node, here.nominated_node_name)))
             if not node and (refused or new.node_name):
                 self.state.activate((new,), self._now)
         elif old is None:
@@ -346,7 +346,9 @@ class ImaginedCluster:
 
     def _unfit(self, queued: QueuedPod, attempt: Attempt, diagnosis: Diagnosis) -> None:
         there = self._in_real_cluster(attempt.pod)
-        preempting = _Preempting("" if there is None else there.nominated_node_name)
+        preempting = _Preempting(
+            "" if there is None else there.nominated_node_name or there.node_name
+        )
         queued.reject(diagnosis.unschedulable_plugins, diagnosis.pending_plugins)
         nominated: str | None = ""
         try:
@@ -358,9 +360,17 @@ class ImaginedCluster:
             if result is not None:
                 nominated = result.nominated_node
         finally:
-            self.state.fail(queued, self._now, nominated_node=nominated)
-        for pod in preempting.victims:
-            self._evict(pod)
+            failure = self.state.fail(queued, self._now, nominated_node=nominated)
+        pod = failure.pod
+        if nominated is not None and nominated != pod.nominated_node_name:
+            before, pod = pod, _nominated(pod, nominated)
+            self._apply(Change(Pod, before, pod))
+        if preempting.victims:
+            for other in self.state.nominator.pods_on(pod.nominated_node_name):
+                if other.priority < pod.priority:
+                    self._apply(Change(Pod, other, _nominated(other, "")))
+        for victim in preempting.victims:
+            self._evict(victim)
 
     def _evict(self, pod: Pod) -> None:
         if pod.terminating:
@@ -395,22 +405,22 @@ class ImaginedCluster:
 
 
 class _Preempting:
-    """The effects of a preemption: keeps the victims. Of equally good nodes the one that the real cluster nominated is taken."""
+    """The effects of a preemption: keeps the victims. Of equally good nodes the one of the real cluster is taken."""
 
-    def __init__(self, nominated_there: str) -> None:
-        self._nominated_there: Final = nominated_there
+    def __init__(self, node_there: str) -> None:
+        self._node_there: Final = node_there
         self.victims: tuple[Pod, ...] = ()
 
     def asks_about_victims(self, _pod: Pod) -> bool:
-        return bool(self._nominated_there)
+        return bool(self._node_there)
 
     async def agree_on_victims(
         self, _pod: Pod, candidates: Mapping[str, Victims]
     ) -> Mapping[str, Victims]:
-        there = candidates.get(self._nominated_there)
+        there = candidates.get(self._node_there)
         if there is None or loss(there) != min(map(loss, candidates.values())):
             return candidates
-        return {self._nominated_there: there}
+        return {self._node_there: there}
 
     def evict(self, eviction: Eviction) -> None:
         self.victims = eviction.victims
@@ -419,8 +429,15 @@ class _Preempting:
         """Returns at once: a long search goes on."""
 
 
-def _placed(pod: Pod, node: str) -> Pod:
-    """A version of a pod with this node, empty for none, and no nomination."""
-    if pod.node_name == node and not pod.nominated_node_name:
+def _placed(pod: Pod, node: str, nominated: str = "") -> Pod:
+    """A version of a pod with this node and this nominated node; empty for none."""
+    if pod.node_name == node and pod.nominated_node_name == nominated:
         return pod
-    return msgspec.structs.replace(pod, node_name=node, nominated_node_name="")
+    return msgspec.structs.replace(pod, node_name=node, nominated_node_name=nominated)
+
+
+def _nominated(pod: Pod, node: str) -> Pod:
+    """A newer version of a pod with this nominated node, empty for none."""
+    return msgspec.structs.replace(
+        pod, nominated_node_name=node, resource_version=f"{pod.resource_version}, {node}"
+    )
