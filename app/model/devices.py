@@ -290,6 +290,12 @@ class AllocationResult(Object, frozen=True):
     node_selector: NodeSelector | None = None
     allocation_timestamp: str | None = None
 
+    @property
+    def device_names(self) -> frozenset[str]:
+        """The devices, as ``driver/pool/device``."""
+        results = self.devices.results or ()
+        return frozenset(f"{each.driver}/{each.pool}/{each.device}" for each in results)
+
 
 class ConsumerReference(Object, frozen=True):
     """ResourceClaimConsumerReference."""

@@ -198,6 +198,14 @@ class DynamicResources:
                 self._tracker.release(uid)
             claims.reservation = None
 
+    def reserved(self, state: CycleState) -> Mapping[str, frozenset[str]]:
+        """The devices (``driver/pool/device``) that are reserved for each claim, by namespace/name."""
+        claims = self._claims(state)
+        if claims is None or claims.reservation is None:
+            return {}
+        allocations = claims.reservation.allocations
+        return {claims.claims[at].key: each.device_names for at, each in allocations.items()}
+
     def pre_bind_pre_flight(self, state: CycleState, _pod: Pod, _node_name: str) -> Status:
         """Skips pods without claims."""
         return SKIP if self._claims(state) is None else SUCCESS

@@ -120,6 +120,16 @@ class VolumeBinding:
             release(reservation, self._caches)
             state.write(_RESERVATION, None)
 
+    def reserved(self, state: CycleState) -> Mapping[str, frozenset[str]]:
+        """The volume that is reserved for each claim, by namespace/name; nothing for a claim to be provisioned."""
+        reservation: Reservation | None = state.get(_RESERVATION)
+        if reservation is None:
+            return {}
+        found = {step.claim.key: frozenset[str]() for step in reservation.provisions}
+        return found | {
+            step.claim.key: frozenset({step.stored.name}) for step in reservation.bindings
+        }
+
     def pre_bind_pre_flight(self, state: CycleState, _pod: Pod, node_name: str) -> Status:
         """Skip if nothing was reserved."""
         reservation: Reservation | None = state.get(_RESERVATION)

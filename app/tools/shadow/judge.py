@@ -5,6 +5,7 @@ scheduler that decided: the order in the queue says which of the bindings of abo
 Where the decisions differ, other orders are tried (``race``); where none explains the outcome, the verdict names the plugins.
 """
 
+import itertools
 import types
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping, Sequence
@@ -25,9 +26,17 @@ from app.scheduler.attempt import Attempt, NoNodesError, Unfit, feasible_nodes_t
 from app.state.columns.resources import Int64
 from app.state.scheduler_state import SchedulerState
 from app.state.view import Rows
+from app.tools.shadow.preparation import (
+    VOLUME_BINDING,
+    Difference,
+    differences,
+    preparation,
+    reserved,
+)
 from app.tools.shadow.reasons import counts, factors, largest, plugins_of_message
 from app.tools.shadow.timeline import Entry, Outcome, Timeline, is_eviction, may_be_later, precedes
 from app.tools.shadow.verdict import (
+    DEVICES,
     DOES_NOT_FIT,
     FITS,
     NOT_COMPARABLE,
@@ -39,6 +48,7 @@ from app.tools.shadow.verdict import (
     SAMPLED,
     TIE,
     UNEXPLAINED,
+    VOLUMES,
     Verdict,
 )
 from app.tools.shadow.versions import Version
@@ -56,8 +66,8 @@ _STEPS_AHEAD: Final = (1, 2, 4, 8, 16, 32, 64)
 _OTHER_KINDS: Final = 4
 #: Other moments of a decision that are tried, after and before that of the decision before.
 _MOMENTS: Final = 16
-#: Seconds before a nomination within which evictions for it may show.
-_EVICTING_SECONDS: Final = 2.0
+#: Seconds before an outcome within which changes that follow from the decision may show.
+_OWN_SECONDS: Final = 2.0
 #: Victims that are remembered.
 _CLAIMED: Final = 4096
 #: Up to this many better nodes, the changes that concern them are tried first.
@@ -186,28 +196,26 @@ class Judge:
 
         The decision came after that on the pod before, and before the outcome.
         """
-        evicted = tuple(self._evicted(entry, outcome))
+        own = tuple(self._own(entry, outcome))
         if outcome.queued:
             latency = self._latency(entry, outcome)
             seen = min(max(outcome.queued, self._seen), entry.number)
-            yield self._by_queue(entry, outcome, evicted, seen)
+            yield self._by_queue(entry, outcome, own, seen)
             moment = max(outcome.queued_at, entry.at - latency)
             before = (*self._timeline.late(outcome.queued_at), *self._timeline.near())
             seen = max((e.number for e in before if e.at <= moment), default=entry.number)
-            yield self._by_queue(entry, outcome, evicted, min(seen, entry.number))
-            yield self._by_queue(entry, outcome, evicted, entry.number)
-        yield self._as_seen(entry, evicted)
+            yield self._by_queue(entry, outcome, own, min(seen, entry.number))
+            yield self._by_queue(entry, outcome, own, entry.number)
+        yield self._as_seen(entry, own)
 
-    def _as_seen(self, entry: Entry, evicted: Sequence[Entry]) -> Moves:
+    def _as_seen(self, entry: Entry, own: Sequence[Entry]) -> Moves:
         """The table when the outcome arrived: changes have been reordered by the queue since."""
         timeline = self._timeline
         undone = [e for e in timeline.late(entry.at) if e.number > entry.number]
-        pulled = [e for e in timeline.near() if e.number < entry.number]
-        return Moves((*undone, *evicted), tuple(pulled))
+        pulled = [e for e in timeline.near() if e.number < entry.number and e not in own]
+        return Moves((*undone, *own), tuple(pulled))
 
-    def _by_queue(
-        self, entry: Entry, outcome: Outcome, evicted: Sequence[Entry], seen: int
-    ) -> Moves:
+    def _by_queue(self, entry: Entry, outcome: Outcome, own: Sequence[Entry], seen: int) -> Moves:
         """The table with the pods that are before this one in the queue, without those behind it.
 
         Other changes are in up to the one with the number ``seen``.
@@ -221,12 +229,13 @@ class Judge:
         pulled = [
             e
             for e in timeline.near()
-            if e is not entry and (precedes(e, entry) if e.places else e.number <= seen)
+            if e is not entry
+            and (precedes(e, entry) if e.places else e.number <= seen and e not in own)
         ]
-        return Moves((*undone, *evicted), tuple(pulled), seen)
+        return Moves((*undone, *own), tuple(pulled), seen)
 
     def _other_moments(
-        self, entry: Entry, outcome: Outcome, evicted: Sequence[Entry]
+        self, entry: Entry, outcome: Outcome, own: Sequence[Entry]
     ) -> Iterator[Moves]:
         """Other moments between the queue and the outcome, from that of the decision before on; then earlier ones.
 
@@ -243,14 +252,18 @@ class Judge:
         later = [number for number in changes if number > self._seen][:_MOMENTS]
         earlier = [number for number in reversed(changes) if number <= self._seen][:_MOMENTS]
         for seen in (*later, *earlier, outcome.queued):
-            yield self._by_queue(entry, outcome, evicted, seen)
+            yield self._by_queue(entry, outcome, own, seen)
 
-    def _evicted(self, entry: Entry, outcome: Outcome) -> Iterator[Entry]:
-        """The evictions for this pod that show already, if it was nominated to a node for which pods are evicted."""
-        if outcome.message is None or not outcome.node:
+    def _own(self, entry: Entry, outcome: Outcome) -> Iterator[Entry]:
+        """The changes that follow from the decision and show already: evictions for the pod, and what its claims get."""
+        pod, nominated = outcome.pod, outcome.message is not None and bool(outcome.node)
+        if not nominated and not _has_claims(pod):
             return
-        for e in self._timeline.late(outcome.queued_at or entry.at - _EVICTING_SECONDS):
-            if self._evicts(e, outcome.node):
+        changes = self._timeline.late(outcome.queued_at or entry.at - _OWN_SECONDS)
+        for e in (*changes, *self._timeline.near()):
+            if (nominated and self._evicts(e, outcome.node)) or (
+                not nominated and preparation(e.change, pod) is not None
+            ):
                 yield e
 
     def _evicts(self, entry: Entry, node: str) -> bool:
@@ -278,22 +291,25 @@ class Judge:
 
     def _orders(self, entry: Entry, outcome: Outcome, likely: Sequence[Moves]) -> Iterator[Moves]:
         """Other orders of the changes of about the same moment, the most likely ones first. No order comes twice."""
-        base = likely[0]
-        behind = [e for e in self._timeline.behind if e not in base.undone and _matters(e, outcome)]
+        undone, pulled = frozenset(likely[0].undone), frozenset(likely[0].pulled)
+        own = tuple(self._own(entry, outcome))
+        #: What the claims of a pod get is never seen before the decision on it.
+        never = () if outcome.message is not None else own
+        behind = [e for e in self._timeline.behind if e not in undone and _matters(e, outcome)]
         ahead = [
             e
             for e in self._timeline.near()
             if e is not entry
-            and e not in base.pulled
+            and e not in pulled
+            and e not in never
             and (e.change.kind is not Pod or (e.places and not precedes(entry, e)))
         ]
         tried = {_numbers(moves) for moves in likely}
-        for moves in self._other_moments(entry, outcome, tuple(self._evicted(entry, outcome))):
-            if _numbers(moves) not in tried:
-                tried.add(_numbers(moves))
-                yield moves
-        for undone, pulled in self._candidates(behind, ahead, likely, outcome):
-            moves = Moves(tuple(undone), tuple(pulled))
+        others = (
+            Moves((*back, *never), tuple(forward))
+            for back, forward in self._candidates(behind, ahead, likely, outcome)
+        )
+        for moves in itertools.chain(self._other_moments(entry, outcome, own), others):
             if _numbers(moves) not in tried:
                 tried.add(_numbers(moves))
                 yield moves
@@ -422,6 +438,9 @@ class Judge:
             )
         behind = int(totals[best] - totals[at])
         kind = self._class(pod, rows, totals, at)
+        if kind in _SETTLED and (other := self._other_claims(outcome, attempt)) is not None:
+            kind = VOLUMES if other.plugin == VOLUME_BINDING else DEVICES
+            verdict = msgspec.structs.replace(verdict, plugins=(other.plugin,), change=str(other))
         here = node if behind == 0 else verdict.node_here
         return _Compared(
             msgspec.structs.replace(verdict, kind=kind, loss=behind, node_here=here),
@@ -444,6 +463,19 @@ class Judge:
         if len(rows) > looked_at and np.count_nonzero(totals <= totals[at]) >= looked_at:
             return SAMPLED
         return UNEXPLAINED
+
+    def _other_claims(self, outcome: Outcome, attempt: Attempt) -> Difference | None:
+        """A claim of the pod that gets another volume or other devices here, on the same node; None if there is none."""
+        pod = outcome.pod
+        if not _has_claims(pod):
+            return None
+        timeline = self._timeline
+        told = [preparation(e.change, pod) for e in (*timeline.behind, *timeline.near())]
+        there = {each[0]: each[1] for each in told if each is not None}
+        if not there:
+            return None
+        here = reserved(attempt.framework, attempt.state, attempt.pod, outcome.node)
+        return next(differences(there, here, self._state.cluster), None)
 
     # ------------------------------------------------------------ refused pods
 
@@ -545,7 +577,7 @@ class Judge:
     def _explained(self, outcome: Outcome, found: _Compared) -> Generator[None, None, Verdict]:
         """The verdict with the scores of both nodes, the plugins, and what would have to change."""
         verdict, attempt, rows, totals, at = found
-        if attempt is not None:
+        if attempt is not None and verdict.kind not in {VOLUMES, DEVICES}:
             by_plugin = attempt.plugin_scores(rows)
             best = int(totals.argmax())
             possible = factors(totals, by_plugin, at)
@@ -642,6 +674,10 @@ def _other_kinds(
         yield (*undone, *before[-number:]), pulled
     for number in range(1, min(len(after), _OTHER_KINDS) + 1):
         yield undone, (*pulled, *after[:number])
+
+
+def _has_claims(pod: Pod) -> bool:
+    return bool(pod.template.volumes or pod.spec.resource_claims)
 
 
 def _matters(entry: Entry, outcome: Outcome) -> bool:

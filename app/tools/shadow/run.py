@@ -262,7 +262,10 @@ class Shadow:
         age = self._clock.steady() - entry.at
         if age < SHORTEST_DELAY:
             return SHORTEST_DELAY - age
-        if age < LONGEST_DELAY and self.timeline.awaits_earlier(entry):
+        timeline = self.timeline
+        if age < LONGEST_DELAY and (
+            timeline.awaits_earlier(entry) or timeline.awaits_preparation(entry)
+        ):
             return min(_LOOK, LONGEST_DELAY - age)
         return 0.0
 

@@ -13,10 +13,11 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
-from app.model.claims import SELECTED_NODE, claim_name
+from app.model.claims import SELECTED_NODE, claim_keys, claim_name, fully_bound
 from app.model.objects import Node, PersistentVolumeClaim, PodCondition
 from app.model.pod import Pod
 from app.state.scheduler_state import Change, Command, ReportProblem, SchedulerState
+from app.tools.shadow.preparation import preparation
 
 T = TypeVar("T")
 
@@ -273,6 +274,19 @@ class Timeline:
             ):
                 return True
         return False
+
+    def awaits_preparation(self, entry: Entry) -> bool:
+        """Whether it does not show yet what the claims of a pod get whose binding waits for them."""
+        outcome = entry.outcome
+        if outcome is None or not outcome.early or not self._has_open_claims(outcome.pod):
+            return False
+        return not any(preparation(e.change, outcome.pod) for e in self.near())
+
+    def _has_open_claims(self, pod: Pod) -> bool:
+        if pod.spec.resource_claims:
+            return True
+        found = (self.state.cluster.claims.get(name, space) for space, name in claim_keys(pod))
+        return any(claim is not None and not fully_bound(claim) for claim in found)
 
     def near(self) -> Iterator[Entry]:
         """The changes to come that may concern the decision on the first one, oldest first."""
