@@ -171,6 +171,13 @@ class Api:
             kind.storage, (metadata.get("namespace", ""), metadata["name"]), value
         )
 
+    def write_status(
+        self, kind: Kind, value: Object, status: Object, *, dry_run: bool = False
+    ) -> Record:
+        """Stores a stored object with another status."""
+        changed = value | {"metadata": dict(value["metadata"]), "status": status}
+        return self.write(kind, changed, dry_run=dry_run)
+
     def create(self, kind: Kind, namespace: str, body: Any, *, dry_run: bool = False) -> Record:
         """Creates an object. Raises 400, 403, 404 (namespace), 409 or 422."""
         with _judging(kind):

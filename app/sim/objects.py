@@ -25,7 +25,7 @@ _METADATA_FIELDS: Final = (
 )
 """The fields that are kept, in the real server's order. managedFields is not kept."""
 
-_SUFFIX_ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
+_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
 _SUFFIX_LENGTH: Final = 5
 _MAX_GENERATED_PREFIX: Final = 58
 
@@ -113,14 +113,37 @@ def new_uid() -> str:
     return str(uuid4())
 
 
+def spelled(number: int, length: int) -> str:
+    """A number in the letters of generated names, least significant first."""
+    letters = []
+    for _ in range(length):
+        number, index = divmod(number, len(_LETTERS))
+        letters.append(_LETTERS[index])
+    return "".join(letters)
+
+
 def generated_name(prefix: str) -> str:
     """A name from ``generateName``: the prefix and five random characters without vowels."""
-    number = uuid4().int
-    letters = []
-    for _ in range(_SUFFIX_LENGTH):
-        number, index = divmod(number, len(_SUFFIX_ALPHABET))
-        letters.append(_SUFFIX_ALPHABET[index])
-    return prefix[:_MAX_GENERATED_PREFIX] + "".join(letters)
+    return prefix[:_MAX_GENERATED_PREFIX] + spelled(uuid4().int, _SUFFIX_LENGTH)
+
+
+def labels_of(value: Object) -> Mapping[str, str]:
+    """metadata.labels."""
+    labels: Mapping[str, str] = value["metadata"].get("labels") or {}
+    return labels
+
+
+def controller_reference(value: Object) -> Object | None:
+    """The reference to an object's controller; None without one."""
+    for owner in value["metadata"].get("ownerReferences", ()):
+        if owner.get("controller"):
+            return owner  # type: ignore[no-any-return]  # JSON
+    return None
+
+
+def has_ended(pod: Object) -> bool:
+    """Whether a pod has succeeded or failed."""
+    return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
 
 
 def find_condition(value: Object, type_: str) -> Mapping[str, Any] | None:

@@ -7,8 +7,8 @@ from typing import Generic, TypeVar
 
 from app.sim.api import Api
 from app.sim.errors import ApiError
-from app.sim.resources.kinds import Kind
-from app.sim.store import Collection, Listener, StoreChange
+from app.sim.resources.kinds import EVENTS, Kind
+from app.sim.store import Collection, Listener, Object, StoreChange
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +72,25 @@ class Controller(Generic[K]):
     def reconcile(self, key: K) -> None:
         """Compares the state that a key stands for with the state that it should have, and changes it. May raise ApiError."""
         raise NotImplementedError
+
+    def warn(
+        self, about: Object, event_name: str, reason: str, message: str, component: str
+    ) -> None:
+        """Creates an event about an object. Raises ApiError."""
+        metadata, now = about["metadata"], self._api.timestamp()
+        names = {part: metadata[part] for part in ("namespace", "name", "uid", "resourceVersion")}
+        event = {
+            "metadata": {"name": event_name},
+            "involvedObject": {"kind": about["kind"], "apiVersion": about["apiVersion"], **names},
+            "reason": reason,
+            "message": message,
+            "type": "Warning",
+            "source": {"component": component},
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "count": 1,
+        }
+        self._api.create(EVENTS, metadata["namespace"], event)
 
     def _run(self, key: K) -> None:
         del self._queue[key]

@@ -75,5 +75,4 @@ class CustomResourceController(Controller[str]):
         conflicting = key in self._conflicting
         status = definition_status(record.value, self._api.timestamp(), conflicting=conflicting)
         if status != record.value.get("status"):
-            value = record.value | {"metadata": dict(record.value["metadata"]), "status": status}
-            self._api.write(CUSTOM_RESOURCE_DEFINITIONS, value)
+            self._api.write_status(CUSTOM_RESOURCE_DEFINITIONS, record.value, status)

@@ -4,15 +4,21 @@ It counts the pods that a budget selects. For a number of pods that must be avai
 otherwise, those that the workloads of the pods ask for. The status of a budget that was created with one stays as it is.
 """
 
-import math
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from app.model.timestamps import parse_time
 from app.sim.api import Api
 from app.sim.controllers.controller import Controller
-from app.sim.controllers.workloads.templates import controller_reference
-from app.sim.objects import is_being_deleted, is_true, with_condition
+from app.sim.controllers.workloads.plan import scaled
+from app.sim.objects import (
+    controller_reference,
+    has_ended,
+    is_being_deleted,
+    is_true,
+    labels_of,
+    with_condition,
+)
 from app.sim.resources.kinds import POD_DISRUPTION_BUDGETS, PODS
 from app.sim.selectors import selects_labels
 from app.sim.store import Object, Record, StoreChange
@@ -55,7 +61,7 @@ class DisruptionController(Controller[str]):
         pods = [
             record.value
             for record in self._api.store[PODS.storage].ordered(namespace=namespace)
-            if selects(record.value["metadata"].get("labels") or {})
+            if selects(labels_of(record.value))
         ]
         status = budget_status(
             budget.value,
@@ -65,12 +71,11 @@ class DisruptionController(Controller[str]):
             timestamp=self._api.timestamp(),
         )
         if status != budget.value["status"]:
-            value = budget.value | {"metadata": dict(budget.value["metadata"]), "status": status}
-            self._api.write(POD_DISRUPTION_BUDGETS, value)
+            self._api.write_status(POD_DISRUPTION_BUDGETS, budget.value, status)
 
     def _expected(self, spec: Object, pods: Sequence[Object]) -> int:
         """How many pods there should be."""
-        living = [pod for pod in pods if _lives(pod)]
+        living = [pod for pod in pods if not has_ended(pod)]
         if "maxUnavailable" not in spec and isinstance(spec.get("minAvailable", 1), int):
             return len(living)
         wanted: dict[str, int] = {}
@@ -101,15 +106,11 @@ class DisruptionController(Controller[str]):
         return found.value
 
 
-def _lives(pod: Object) -> bool:
-    return pod["status"].get("phase") not in ("Succeeded", "Failed")
-
-
 def budget_status(
     budget: Object, pods: Iterable[Object], *, expected: int, now: float, timestamp: str
 ) -> Object:
     """The status of a budget, from the pods that it selects, and the number that there should be."""
-    living = [pod for pod in pods if _lives(pod)]
+    living = [pod for pod in pods if not has_ended(pod)]
     disrupted = _still_disrupted(budget, living, now)
     healthy = sum(
         is_true(pod, "Ready")
@@ -144,15 +145,8 @@ def _still_disrupted(budget: Object, pods: Iterable[Object], now: float) -> dict
 
 def _desired_healthy(spec: Object, expected: int) -> int:
     if "maxUnavailable" in spec:
-        return max(0, expected - _scaled(spec["maxUnavailable"], expected))
-    return _scaled(spec.get("minAvailable", 1), expected)
-
-
-def _scaled(value: Any, total: int) -> int:
-    """The value of a number or of a percentage of ``total``, rounded up."""
-    if isinstance(value, int):
-        return value
-    return math.ceil(int(str(value).removesuffix("%")) * total / 100)
+        return max(0, expected - scaled(spec["maxUnavailable"], expected, round_up=True))
+    return scaled(spec.get("minAvailable", 1), expected, round_up=True)
 
 
 def _conditions(budget: Object, allowed: int, timestamp: str) -> list[Any]:

@@ -218,7 +218,7 @@ class Kubelets(Controller[Key]):
         delete(self._api, PODS, record.namespace, record.name, options)
 
     def _write(self, pod: Object, status: Object) -> None:
-        self._api.write(PODS, pod | {"metadata": dict(pod["metadata"]), "status": status})
+        self._api.write_status(PODS, pod, status)
 
 
 def _exit_code(pod: Object) -> int:

@@ -83,5 +83,4 @@ class ResourceQuotaController(Controller[str]):
         for record in list(self._quotas.ordered(namespace=key)):
             status = quota_status(self._api, record)
             if status != record.value.get("status"):
-                value = record.value | {"metadata": dict(record.value["metadata"])}
-                self._api.write(RESOURCE_QUOTAS, value | {"status": status})
+                self._api.write_status(RESOURCE_QUOTAS, record.value, status)

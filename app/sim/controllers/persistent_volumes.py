@@ -29,7 +29,7 @@ from app.model.quantity import parse
 from app.sim.api import Api
 from app.sim.controllers.controller import Controller
 from app.sim.errors import ApiError
-from app.sim.objects import is_being_deleted
+from app.sim.objects import is_being_deleted, labels_of
 from app.sim.resources.deletion import DeleteOptions, delete
 from app.sim.resources.kinds import BY_RESOURCE, NODES, PODS, STORAGE_CLASSES
 from app.sim.selectors import selects_labels
@@ -217,7 +217,7 @@ def _smallest(claim: Object, free: Iterable[Object]) -> Object | None:
         if not volume["spec"].get("claimRef")
         and _size(volume["spec"].get("capacity", {})) >= size
         and _suits(claim, volume)
-        and (selects is None or selects(volume["metadata"].get("labels", {})))
+        and (selects is None or selects(labels_of(volume)))
     ]
     return min(fitting, key=lambda volume: _size(volume["spec"].get("capacity", {})), default=None)
 
@@ -304,7 +304,7 @@ def _segment(api: Api, claim: Object, storage_class: Object) -> Segment | None:
     record = api.find(NODES, "", selected)
     if record is None:
         return None
-    labels = record.value["metadata"].get("labels", {})
+    labels = labels_of(record.value)
     if not allowed:
         keys = _driver_keys(api, selected, storage_class)
         return {key: labels[key] for key in keys if key in labels}
@@ -324,7 +324,7 @@ def _possible(api: Api, storage_class: Object, allowed: list[Any]) -> Iterator[S
         return
     for record in api.store[NODES.storage].records.values():
         keys = _driver_keys(api, record.name, storage_class)
-        labels = record.value["metadata"].get("labels", {})
+        labels = labels_of(record.value)
         if keys and all(key in labels for key in keys):
             yield {key: labels[key] for key in keys}
 

@@ -123,12 +123,25 @@ class ResourceClaimController(Controller[tuple[Kind, Key]]):
             try:
                 made[entry["name"]] = self._create_claim(key, pod, entry)
             except ApiError as error:
-                _report(self._api, pod, f"PodResourceClaim {entry['name']}: {error.message}")
+                self._report(pod, f"PodResourceClaim {entry['name']}: {error.message}")
                 return
         if made:
             pod = self._write_names(pod, made)
         if pod["spec"].get("nodeName"):
             self._reserve_all(pod)
+
+    def _report(self, pod: Object, message: str) -> None:
+        """Writes an event that says why there is no claim. If there is one already, its count is increased."""
+        metadata = pod["metadata"]
+        mark = crc32(f"{metadata['uid']} {message}".encode())
+        name = f"{metadata['name']}.{mark:08x}"
+        known = self._api.find(EVENTS, metadata["namespace"], name)
+        if known is None:
+            self.warn(pod, name, "FailedResourceClaimCreation", message, "resource_claim")
+            return
+        seen = {"count": known.value["count"] + 1, "lastTimestamp": self._api.timestamp()}
+        again = {"metadata": dict(known.value["metadata"])} | seen
+        self._api.write(EVENTS, known.value | again)
 
     def _is_missing(self, pod: Object, entry: Object) -> bool:
         """Whether the claim of an entry has to be created: there is none, or it belongs to another pod."""
@@ -161,8 +174,7 @@ class ResourceClaimController(Controller[tuple[Kind, Key]]):
         ]
         statuses += [{"name": entry, "resourceClaimName": name} for entry, name in made.items()]
         status = pod["status"] | {"resourceClaimStatuses": statuses}
-        noted = pod | {"metadata": dict(pod["metadata"]), "status": status}
-        return self._api.write(PODS, noted).value
+        return self._api.write_status(PODS, pod, status).value
 
     def _reserve_all(self, pod: Object) -> None:
         """Reserves the claims of a bound pod. A scheduler does that itself; pods can also be bound without one."""
@@ -268,28 +280,3 @@ def _purpose_of(claim: Object) -> Purpose | None:
     owner = owning_pod(claim)
     entry = claim["metadata"].get("annotations", {}).get(POD_CLAIM_NAME)
     return None if owner is None or entry is None else (owner["uid"], entry)
-
-
-def _report(api: Api, pod: Object, message: str) -> None:
-    """Writes an event that says why there is no claim. If there is one already, its count is increased."""
-    now, metadata = api.timestamp(), pod["metadata"]
-    namespace = metadata["namespace"]
-    mark = crc32(f"{metadata['uid']} {message}".encode())
-    name = f"{metadata['name']}.{mark:08x}"
-    known = api.find(EVENTS, namespace, name)
-    if known is not None:
-        seen = {"count": known.value["count"] + 1, "lastTimestamp": now}
-        api.write(EVENTS, known.value | {"metadata": dict(known.value["metadata"])} | seen)
-        return
-    names = {part: metadata[part] for part in ("namespace", "name", "uid", "resourceVersion")}
-    event = {
-        "metadata": {"name": name},
-        "involvedObject": {"kind": "Pod", "apiVersion": "v1", **names},
-        "reason": "FailedResourceClaimCreation",
-        "message": message,
-        "source": {"component": "resource_claim"},
-        "type": "Warning",
-        "count": 1,
-    }
-    times = dict.fromkeys(("firstTimestamp", "lastTimestamp"), now)
-    api.create(EVENTS, namespace, event | times)

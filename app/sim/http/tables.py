@@ -15,7 +15,13 @@ from typing import Any, Final
 
 from app.model.timestamps import parse_time
 from app.sim.clock import human_duration
-from app.sim.objects import find_condition, is_being_deleted, is_true
+from app.sim.objects import (
+    controller_reference,
+    find_condition,
+    has_ended,
+    is_being_deleted,
+    is_true,
+)
 from app.sim.selectors import selector_text
 from app.sim.store import Object
 
@@ -180,9 +186,8 @@ def _readiness_gates(pod: Object, _now: float) -> str:
 def pod_status(pod: Object, _now: float = 0.0) -> str:
     """The STATUS column: the phase, or the most specific reason of the pod's conditions and containers."""
     status = pod.get("status", {})
-    if is_being_deleted(pod) and status.get("reason") != "NodeLost":
-        done = status.get("phase") in ("Succeeded", "Failed")
-        return _reason(pod) if done else "Terminating"
+    if is_being_deleted(pod) and status.get("reason") != "NodeLost" and not has_ended(pod):
+        return "Terminating"
     return _reason(pod)
 
 
@@ -416,8 +421,7 @@ def _job_duration(job: Object, now: float) -> str:
 
 
 def _controller(value: Object, _now: float) -> str:
-    owners = value["metadata"].get("ownerReferences", ())
-    found = next((each for each in owners if each.get("controller")), None)
+    found = controller_reference(value)
     return f"{found['kind'].lower()}/{found['name']}" if found else _NONE
 
 

@@ -14,7 +14,7 @@ from app.sim.errors import (
     invalid_options,
     unsupported_value,
 )
-from app.sim.objects import is_being_deleted
+from app.sim.objects import has_ended, is_being_deleted
 from app.sim.resources.kinds import NAMESPACES, PODS, Kind
 from app.sim.store import Object, Record
 
@@ -176,7 +176,7 @@ def _delete_pod(api: Api, record: Record, options: DeleteOptions) -> Deletion:
 def _pod_grace(pod: Object, asked: int | None) -> int:
     """The grace period of a pod in seconds; 0 if it never ran or has ended."""
     current: int | None = pod["metadata"].get("deletionGracePeriodSeconds")
-    if not pod["spec"].get("nodeName") or pod["status"].get("phase") in ("Succeeded", "Failed"):
+    if not pod["spec"].get("nodeName") or has_ended(pod):
         return 0
     if current is not None:
         return current if asked is None else min(asked, current)

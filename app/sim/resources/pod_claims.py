@@ -3,11 +3,9 @@
 from collections.abc import Iterator
 
 from app.sim.api import Api
-from app.sim.objects import is_being_deleted
+from app.sim.objects import controller_reference, has_ended, is_being_deleted
 from app.sim.resources.kinds import RESOURCE_CLAIMS
 from app.sim.store import Object
-
-_ENDED = ("Succeeded", "Failed")
 
 
 def made_name(pod: Object, entry: Object) -> str | None:
@@ -40,15 +38,15 @@ def has_claims(pod: Object) -> bool:
 def is_done(pod: Object) -> bool:
     """Whether no container of a pod will run any more."""
     gone_unbound = is_being_deleted(pod) and not pod["spec"].get("nodeName")
-    return gone_unbound or pod["status"].get("phase") in _ENDED
+    return gone_unbound or has_ended(pod)
 
 
 def owning_pod(claim: Object) -> Object | None:
     """The reference to the pod for which a claim was created."""
-    for owner in claim["metadata"].get("ownerReferences", ()):
-        if owner.get("controller") and (owner["apiVersion"], owner["kind"]) == ("v1", "Pod"):
-            return owner  # type: ignore[no-any-return]  # JSON
-    return None
+    owner = controller_reference(claim)
+    if owner is None or (owner["apiVersion"], owner["kind"]) != ("v1", "Pod"):
+        return None
+    return owner
 
 
 def is_reserved(claim: Object, pod: Object) -> bool:

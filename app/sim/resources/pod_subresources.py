@@ -15,7 +15,7 @@ from app.sim.errors import (
     uid_mismatch,
     unsupported_value,
 )
-from app.sim.objects import is_being_deleted, is_true, with_condition
+from app.sim.objects import has_ended, is_being_deleted, is_true, labels_of, with_condition
 from app.sim.resources.deletion import DeleteOptions, delete, parse_delete_options
 from app.sim.resources.kinds import POD_DISRUPTION_BUDGETS, PODS
 from app.sim.selectors import selects_labels
@@ -124,11 +124,12 @@ def _options(eviction: Any, name: str) -> DeleteOptions:
 
 def _needs_no_budget(pod: Object) -> bool:
     """Whether the eviction of a pod disrupts nothing: it does not run, or is being deleted."""
-    return pod["status"].get("phase") in ("Succeeded", "Failed", "Pending") or is_being_deleted(pod)
+    pending = pod["status"].get("phase") == "Pending"
+    return pending or has_ended(pod) or is_being_deleted(pod)
 
 
 def _budget_of(api: Api, namespace: str, pod: Object) -> Record | None:
-    labels = pod["metadata"].get("labels") or {}
+    labels = labels_of(pod)
     found = [
         record
         for record in api.store[POD_DISRUPTION_BUDGETS.storage].ordered(namespace=namespace)
@@ -170,8 +171,7 @@ def _spend(api: Api, budget: Record, pod: Object, *, dry_run: bool) -> None:
     spent = status | {"disruptedPods": disrupted, "disruptionsAllowed": allowed - 1}
     if allowed == 1:
         spent["conditions"] = with_condition(status.get("conditions", []), _exhausted(api, value))
-    new = value | {"metadata": dict(value["metadata"]), "status": spent}
-    api.write(POD_DISRUPTION_BUDGETS, new, dry_run=dry_run)
+    api.write_status(POD_DISRUPTION_BUDGETS, value, spent, dry_run=dry_run)
 
 
 def _exhausted(api: Api, budget: Object) -> Object:

@@ -12,6 +12,7 @@ from app.sim.errors import (
     required,
     unsupported_value,
 )
+from app.sim.objects import labels_of
 from app.sim.resources.devices.pod_entries import entry_mistakes, entry_status_mistakes
 from app.sim.resources.priority import admit_priority
 from app.sim.resources.quotas import admit_limits
@@ -221,7 +222,7 @@ def _frozen_part(spec: Object, old: Object) -> Object:
 
 def _merge_label_keys(pod: Object) -> None:
     """Adds the pod's values of ``matchLabelKeys`` and ``mismatchLabelKeys`` to the selectors of its affinity terms (KEP-3633)."""
-    labels = pod["metadata"].get("labels") or {}
+    labels = labels_of(pod)
     for term in _affinity_terms(pod["spec"].get("affinity") or {}):
         selector = term.get("labelSelector")
         added = [

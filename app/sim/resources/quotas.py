@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from app.model.quantity import QuantityError, binary, parse
 from app.sim.errors import Cause, forbidden, invalid_value
+from app.sim.objects import has_ended
 from app.sim.resources.kinds import LIMIT_RANGES, PODS, RESOURCE_QUOTAS, Kind
 from app.sim.resources.strategy import KindStrategy, WithoutStatus
 from app.sim.store import Object, ObjectStore, Record, StoreChange
@@ -24,7 +25,6 @@ _COUNTED: Final = (
     "resourcequotas",
 )
 """Resources that can be counted by their bare name, and not only as ``count/NAME``."""
-_ENDED: Final = ("Succeeded", "Failed")
 
 Amounts = dict[str, int]
 """resource -> amount in nano-units."""
@@ -85,8 +85,7 @@ def charge(resource: str, value: Object) -> Amounts:
         amounts[resource] = _NANO
     try:
         if resource == PODS.storage:
-            ended = value["status"].get("phase") in _ENDED
-            return {} if ended else amounts | _pod_charge(value["spec"])
+            return {} if has_ended(value) else amounts | _pod_charge(value["spec"])
         if resource == "persistentvolumeclaims":
             requests = (value["spec"].get("resources") or {}).get("requests") or {}
             amounts["requests.storage"] = _amount(requests.get("storage", "0"))

@@ -71,20 +71,22 @@ class WorkloadStrategy(KindStrategy):
         return []
 
 
+def job_marks(job: Object) -> dict[str, str]:
+    """The labels of all pods of a Job."""
+    name, uid = (job["metadata"][part] for part in ("name", "uid"))
+    marks = {"batch.kubernetes.io/job-name": name, "job-name": name}
+    return marks | {"batch.kubernetes.io/controller-uid": uid, "controller-uid": uid}
+
+
 def _mark_template(job: Object) -> None:
     """Gives a Job its selector, and its pods the labels for it."""
-    name, uid = (job["metadata"][part] for part in ("name", "uid"))
-    marks = {
-        "batch.kubernetes.io/controller-uid": uid,
-        "batch.kubernetes.io/job-name": name,
-        "controller-uid": uid,
-        "job-name": name,
-    }
+    marks = job_marks(job)
     spec = job["spec"]
     metadata = spec["template"].get("metadata") or {}
     given = metadata.get("labels") or {}
     spec["template"] = spec["template"] | {"metadata": metadata | {"labels": given | marks}}
-    spec["selector"] = {"matchLabels": {"batch.kubernetes.io/controller-uid": uid}}
+    own = "batch.kubernetes.io/controller-uid"
+    spec["selector"] = {"matchLabels": {own: marks[own]}}
 
 
 def _number_mistakes(spec: Object) -> list[Cause]:

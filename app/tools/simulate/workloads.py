@@ -23,18 +23,17 @@ from app.sim.controllers.workloads.templates import (
     INDEX_MARK,
     REPLICA_SETS,
     REVISION_LABEL,
-    controller_reference,
     digest,
     indexed_pod,
-    job_marks,
     pod_of,
     replica_set_of,
-    spelled,
     stateful_claims,
     stateful_pod,
     template_hash,
 )
+from app.sim.objects import controller_reference, spelled
 from app.sim.resources.kinds import NODES, PODS, Kind
+from app.sim.resources.workloads import job_marks
 from app.wire.kube import NodeDecoder
 
 Object = dict[str, Any]

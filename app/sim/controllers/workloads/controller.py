@@ -16,13 +16,12 @@ from app.sim.controllers.workloads.revisions import CONTROLLER_REVISIONS
 from app.sim.controllers.workloads.stateful_sets import plan_stateful_set
 from app.sim.controllers.workloads.templates import (
     REPLICA_SETS,
-    controller_reference,
     owner_reference,
 )
 from app.sim.errors import ApiError
-from app.sim.objects import generated_name, is_being_deleted
+from app.sim.objects import controller_reference, generated_name, is_being_deleted, labels_of
 from app.sim.resources.deletion import DeleteOptions, delete
-from app.sim.resources.kinds import BY_RESOURCE, EVENTS, NODES, PODS, Kind
+from app.sim.resources.kinds import BY_RESOURCE, NODES, PODS, Kind
 from app.sim.selectors import selects_labels
 from app.sim.store import Key, Object, StoreChange
 from app.wire.kube import DecodeError, NodeDecoder
@@ -194,7 +193,7 @@ class WorkloadController(Controller[WorkloadKey]):
         selects = _selection(workload)
         kept = []
         for pod in pods:
-            if selects(pod["metadata"].get("labels") or {}):
+            if selects(labels_of(pod)):
                 kept.append(pod)
             elif not is_being_deleted(pod):
                 self._own(PODS, pod, None)
@@ -214,7 +213,7 @@ class WorkloadController(Controller[WorkloadKey]):
                 if (
                     _is_orphan_for(value, key, uid)
                     and not is_being_deleted(value)
-                    and selects(value["metadata"].get("labels") or {})
+                    and selects(labels_of(value))
                 ):
                     self._own(kind, value, workload)
 
@@ -247,7 +246,8 @@ class WorkloadController(Controller[WorkloadKey]):
         except ApiError as error:
             if if_absent and error.reason == "AlreadyExists":
                 return
-            self._warn(key, workload, error)
+            name, message = generated_name(f"{key.name}."), f"Error creating: {error.message}"
+            self.warn(workload, name, "FailedCreate", message, "workload-controller")
             raise
 
     def _delete(self, kind: Kind, value: Object) -> None:
@@ -270,29 +270,6 @@ class WorkloadController(Controller[WorkloadKey]):
             metadata["annotations"] = {**known, **plan.annotations}
         self._api.write(key.kind, value | {"metadata": metadata, "status": plan.status})
 
-    def _warn(self, key: WorkloadKey, workload: Object, error: ApiError) -> None:
-        """An event on the workload: something could not be created."""
-        now = self._api.timestamp()
-        metadata = workload["metadata"]
-        event = {
-            "metadata": {"name": generated_name(f"{key.name}.")},
-            "involvedObject": {
-                "kind": key.kind.kind,
-                "apiVersion": key.kind.group_version,
-                "namespace": key.namespace,
-                "name": key.name,
-                "uid": metadata["uid"],
-            },
-            "reason": "FailedCreate",
-            "message": f"Error creating: {error.message}",
-            "type": "Warning",
-            "source": {"component": "workload-controller"},
-            "firstTimestamp": now,
-            "lastTimestamp": now,
-            "count": 1,
-        }
-        self._api.create(EVENTS, key.namespace, event)
-
 
 def _selection(workload: Object) -> Callable[[Mapping[str, str]], bool]:
     """The function that says whether labels match the selector of a workload."""
@@ -314,5 +291,4 @@ def _concerns_daemons(change: StoreChange) -> bool:
     if change.type != "MODIFIED" or change.previous is None:
         return True
     old, new = change.previous.value, change.record.value
-    same_labels = old["metadata"].get("labels") == new["metadata"].get("labels")
-    return not same_labels or old.get("spec") != new.get("spec")
+    return labels_of(old) != labels_of(new) or old.get("spec") != new.get("spec")

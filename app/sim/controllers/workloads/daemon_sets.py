@@ -11,7 +11,6 @@ from app.model.pod import Pod
 from app.plugins.helpers.node_selector import RequiredNodeAffinity
 from app.plugins.helpers.tolerations import find_untolerated
 from app.sim.controllers.workloads.plan import (
-    ENDED,
     Action,
     Create,
     Delete,
@@ -25,6 +24,7 @@ from app.sim.controllers.workloads.plan import (
 from app.sim.controllers.workloads.replica_sets import BURST
 from app.sim.controllers.workloads.revisions import current_revision, forgotten
 from app.sim.controllers.workloads.templates import REVISION_LABEL, pod_of
+from app.sim.objects import has_ended, labels_of
 from app.sim.resources.kinds import PODS
 from app.sim.store import Object
 from app.wire.kube import PodDecoder
@@ -106,7 +106,7 @@ def plan_daemon_set(scene: Scene) -> Plan:
     kept: list[Object] = []
     for node, pods in by_node.items():
         living = sorted(filter(is_active, pods), key=_keeping_order)
-        ended = [pod for pod in pods if pod["status"].get("phase") in ENDED]
+        ended = [pod for pod in pods if has_ended(pod)]
         surplus = living[1:] if node in wanted else living
         plan.actions += [Delete(PODS, pod) for pod in (*surplus, *ended)]
         kept += living[:1] if node in wanted else []
@@ -159,4 +159,4 @@ def _node_of(pod: Object) -> str:
 
 
 def _mark(pod: Object) -> str:
-    return str((pod["metadata"].get("labels") or {}).get(REVISION_LABEL, ""))
+    return labels_of(pod).get(REVISION_LABEL, "")

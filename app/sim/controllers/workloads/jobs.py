@@ -14,9 +14,10 @@ from app.sim.controllers.workloads.plan import (
     is_ready,
 )
 from app.sim.controllers.workloads.replica_sets import BURST
-from app.sim.controllers.workloads.templates import INDEX_MARK, indexed_pod, job_marks, pod_of
+from app.sim.controllers.workloads.templates import INDEX_MARK, indexed_pod, pod_of
 from app.sim.objects import generated_name, is_being_deleted
 from app.sim.resources.kinds import PODS
+from app.sim.resources.workloads import job_marks
 from app.sim.store import Object
 
 _BACKOFF_LIMIT: Final = 6

@@ -3,14 +3,12 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 from app.model.timestamps import parse_time
-from app.sim.objects import find_condition, is_being_deleted, is_true
+from app.sim.objects import find_condition, has_ended, is_being_deleted, is_true
 from app.sim.resources.kinds import Kind
 from app.sim.store import Object
-
-ENDED: Final = ("Succeeded", "Failed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +73,7 @@ class Plan:
 
 def is_active(pod: Object) -> bool:
     """Whether a pod counts as a replica: it has not ended and is not being deleted."""
-    return pod["status"].get("phase") not in ENDED and not is_being_deleted(pod)
+    return not (has_ended(pod) or is_being_deleted(pod))
 
 
 def is_ready(pod: Object) -> bool:

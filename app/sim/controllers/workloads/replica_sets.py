@@ -12,7 +12,7 @@ from app.sim.controllers.workloads.plan import (
     is_ready,
 )
 from app.sim.controllers.workloads.templates import pod_of
-from app.sim.objects import is_being_deleted
+from app.sim.objects import is_being_deleted, labels_of
 from app.sim.resources.kinds import PODS
 from app.sim.store import Object
 
@@ -47,7 +47,7 @@ def plan_replica_set(scene: Scene) -> Plan:
 
 
 def _has_labels(pod: Object, labels: dict[str, str]) -> bool:
-    return labels.items() <= (pod["metadata"].get("labels") or {}).items()
+    return labels.items() <= labels_of(pod).items()
 
 
 def _deletion_order(pod: Object) -> tuple[Any, ...]:

@@ -5,6 +5,7 @@ from typing import Final
 
 from app.sim.controllers.workloads.plan import Action, Create, Delete, Scene, Update
 from app.sim.controllers.workloads.templates import REVISION_LABEL, owner_reference, template_hash
+from app.sim.objects import labels_of
 from app.sim.resources.kinds import BY_RESOURCE
 from app.sim.store import Object
 
@@ -43,7 +44,7 @@ def revision_name(owner: Object, mark: str) -> str:
 
 
 def _mark(revision: Object) -> str:
-    return str((revision["metadata"].get("labels") or {}).get(REVISION_LABEL, ""))
+    return labels_of(revision).get(REVISION_LABEL, "")
 
 
 def _made(owner: Object, mark: str, number: int) -> Object:

@@ -1,7 +1,6 @@
 """StatefulSets: pods with ordinals and claims of their own, created and replaced in order."""
 
 from app.sim.controllers.workloads.plan import (
-    ENDED,
     Action,
     Create,
     Delete,
@@ -18,7 +17,7 @@ from app.sim.controllers.workloads.templates import (
     stateful_claims,
     stateful_pod,
 )
-from app.sim.objects import is_being_deleted
+from app.sim.objects import has_ended, is_being_deleted, labels_of
 from app.sim.resources.kinds import PODS
 from app.sim.store import Object
 
@@ -62,7 +61,7 @@ def _steps(scene: Scene, pods: dict[int, Object], current: str, update: str) -> 
                 Create(CLAIMS, claim, if_absent=True) for claim in stateful_claims(owner, ordinal)
             ]
             steps.append(Create(PODS, made))
-        elif pod["status"].get("phase") in ENDED and not is_being_deleted(pod):
+        elif has_ended(pod) and not is_being_deleted(pod):
             steps.append(Delete(PODS, pod))
         if not parallel and (pod is None or not _is_healthy(pod, spec, scene.now)):
             return steps
@@ -113,7 +112,7 @@ def _ordinal(pod: Object) -> int:
 
 
 def _revision(pod: Object) -> str:
-    return str((pod["metadata"].get("labels") or {}).get(REVISION_LABEL, ""))
+    return labels_of(pod).get(REVISION_LABEL, "")
 
 
 def _status(scene: Scene, pods: list[Object], current: str, update: str) -> Object:

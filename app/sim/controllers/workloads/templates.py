@@ -6,7 +6,9 @@ from typing import Any, Final
 
 import msgspec
 
+from app.sim.objects import spelled
 from app.sim.resources.kinds import BY_RESOURCE
+from app.sim.resources.workloads import job_marks
 from app.sim.store import Object
 
 REPLICA_SETS: Final = BY_RESOURCE["replicasets.apps"]
@@ -16,17 +18,7 @@ HASH_LABEL: Final = "pod-template-hash"
 REVISION_LABEL: Final = "controller-revision-hash"
 INDEX_MARK: Final = "batch.kubernetes.io/job-completion-index"
 
-_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
 _HASH_LENGTH: Final = 10
-
-
-def spelled(number: int, length: int) -> str:
-    """A number in the letters of generated names, least significant first."""
-    letters = []
-    for _ in range(length):
-        number, index = divmod(number, len(_LETTERS))
-        letters.append(_LETTERS[index])
-    return "".join(letters)
 
 
 def digest(text: bytes) -> int:
@@ -37,14 +29,6 @@ def digest(text: bytes) -> int:
 def template_hash(template: Any) -> str:
     """A hash of a pod template for the label pod-template-hash; not the value that Kubernetes computes."""
     return spelled(digest(msgspec.json.encode(template, order="sorted")), _HASH_LENGTH)
-
-
-def controller_reference(value: Object) -> Object | None:
-    """The reference to an object's controller; None without one."""
-    for owner in value["metadata"].get("ownerReferences", ()):
-        if owner.get("controller"):
-            return owner  # type: ignore[no-any-return]  # JSON
-    return None
 
 
 def owner_reference(value: Object) -> Object:
@@ -132,13 +116,6 @@ def stateful_claims(owner: Object, ordinal: int) -> Iterator[Object]:
         given = {**template["metadata"], "namespace": metadata["namespace"]}
         own = {"name": name, "labels": (given.get("labels") or {}) | labels}
         yield {"metadata": given | own, "spec": template["spec"]}
-
-
-def job_marks(job: Object) -> dict[str, str]:
-    """The labels of all pods of a Job."""
-    name, uid = (job["metadata"][part] for part in ("name", "uid"))
-    marks = {"batch.kubernetes.io/job-name": name, "job-name": name}
-    return marks | {"batch.kubernetes.io/controller-uid": uid, "controller-uid": uid}
 
 
 def indexed_pod(job: Object, index: int, name: str) -> Object:
