@@ -19,7 +19,8 @@ from app.extender import events
 from app.extender.client import HTTPExtender, PodsOn
 from app.extender.config import ExtenderConfigError, Verb
 from app.extender.errors import ExtenderError
-from app.model.pod import Pod
+from app.model.pod import Pod, PodTemplate
+from app.model.selectors import Labels
 from app.model.status import SchedulingError
 from app.state.columns.resources import Int64
 from app.wire.extender_v1 import ExtenderArgs, FilterAnswer, Victims
@@ -128,6 +129,10 @@ class ExtenderChain:
     def concerned(self, pod: Pod, verb: Verb) -> tuple[HTTPExtender, ...]:
         """The extenders that are interested in this pod, in order."""
         return tuple([e for e in self._with[verb] if e.is_interested(pod)])
+
+    def may_concern(self, template: PodTemplate, labels: Labels) -> bool:
+        """Whether any extender is interested in such pods, in some namespaces at least."""
+        return any(e.may_concern(template, labels) for e in self.extenders)
 
     def warn(self, extender: str, text: str) -> None:
         """Emits a warning about an extender."""
@@ -252,11 +257,14 @@ def _has_victims(name: str, victims: Victims, extender: HTTPExtender) -> bool:
 def _check_binders(binders: Sequence[HTTPExtender]) -> None:
     """Several binders are allowed if no pod can concern two of them."""
     for one, other in itertools.combinations(binders, 2):
+        profiles = one.config.profiles, other.config.profiles
+        if all(profiles) and profiles[0].isdisjoint(profiles[1]):
+            continue
         names = [{r.name for r in e.config.managed_resources} for e in (one, other)]
         shared = names[0] & names[1]
         if not all(names) or shared:
             why = f"both manage {min(shared)}" if shared else "one of them binds every pod"
             raise ExtenderConfigError(
                 f"extenders {one.name} and {other.name} both have a bindVerb, and {why}; only one extender can bind "
-                "a pod: give them different managedResources or drop one bindVerb"
+                "a pod: give them different managedResources or profiles, or drop one bindVerb"
             )

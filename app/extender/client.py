@@ -23,6 +23,7 @@ from app.extender.transport import ExtenderResponse, HTTPTransport
 from app.http.files import TokenFile
 from app.http.proxy import proxy_for
 from app.model.pod import Pod, PodTemplate
+from app.model.selectors import EVERYTHING, Labels
 from app.runtime.tasks import in_steps
 from app.state.columns.resources import Int64
 from app.wire import extender_v1 as wire
@@ -40,6 +41,9 @@ T = TypeVar("T")
 
 #: The pods on a node by UID, None for a node that does not exist.
 PodsOn = Callable[[str], Mapping[str, Pod] | None]
+
+#: The labels of a namespace, None for one that is not known.
+LabelsOf = Callable[[str], Labels | None]
 
 #: Scores of extenders (0 to 10 by convention) are multiplied by this to match those of plugins (0 to 100).
 SCORE_SCALE: Final = 10
@@ -60,8 +64,11 @@ class HTTPExtender:
         memory: AnswerMemory | None = None,
         environ: Mapping[str, str] = os.environ,
         may_call: Callable[[], bool] = lambda: True,
+        labels_of: LabelsOf = lambda _namespace: None,
     ) -> None:
         """``memory`` for large answers is shared with other extenders; ``may_call`` is asked right before each call.
+
+        ``labels_of`` a namespace is asked if the configuration has a namespace selector.
 
         Raises ExtenderConfigError if the configuration does not allow calls.
         """
@@ -82,7 +89,9 @@ class HTTPExtender:
         #: Held during a call if only one may be in progress.
         self._turn: Final = asyncio.Lock() if config.serial else None
         self._managed: Final = frozenset(r.name for r in config.managed_resources)
+        #: Whether a template's profile and resources concern the extender.
         self._interest: Final[WeakKeyDictionary[PodTemplate, bool]] = WeakKeyDictionary()
+        self._labels_of: Final = labels_of
         self._timeout: Final = config.timeout
         self._warned = ""
 
@@ -109,13 +118,34 @@ class HTTPExtender:
         return self._held_back(_Call(verb))
 
     def is_interested(self, pod: Pod) -> bool:
-        """Whether this pod concerns the extender (docs/spec/extenders.md#interest)."""
-        if not self._managed:
+        """Whether this pod concerns the extender (docs/spec/extenders.md#interest).
+
+        A pod in a namespace that is not known yet matches every namespace selector: not asking may be worse.
+        """
+        if not self.may_concern(pod.template, pod.labels):
+            return False
+        selector = self.config.namespace_selector
+        if selector is EVERYTHING:
             return True
-        interested = self._interest.get(pod.template)
-        if interested is None:
-            interested = self._interest[pod.template] = asks_for(pod.template, self._managed)
-        return interested
+        labels = self._labels_of(pod.namespace)
+        return labels is None or selector.matches(labels)
+
+    def may_concern(self, template: PodTemplate, labels: Labels) -> bool:
+        """Whether such pods concern the extender in some namespaces at least."""
+        if self._managed or self.config.profiles:
+            concerns = self._interest.get(template)
+            if concerns is None:
+                concerns = self._interest[template] = self._concerns(template)
+            if not concerns:
+                return False
+        selector = self.config.pod_selector
+        return selector is EVERYTHING or selector.matches(labels)
+
+    def _concerns(self, template: PodTemplate) -> bool:
+        profiles = self.config.profiles
+        if profiles and template.spec.scheduler_name not in profiles:
+            return False
+        return not self._managed or asks_for(template, self._managed)
 
     async def filter(self, args: ExtenderArgs) -> FilterAnswer:
         """Calls filter: which of the nodes accept the pod. Raises ExtenderError."""

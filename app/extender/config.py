@@ -5,6 +5,8 @@ import enum
 import re
 from typing import Final
 
+from app.model.selectors import EVERYTHING, Selector
+
 #: Timeout of a call in seconds if the configuration has 0 (docs/spec/extenders.md#configuration).
 DEFAULT_TIMEOUT: Final = 5.0
 
@@ -107,6 +109,13 @@ class ExtenderConfig:
     #: A file whose content is sent as bearer token; read again when it changes.
     bearer_token_file: str = ""
     breaker: BreakerSettings = BreakerSettings()
+    #: The labels of the pods that concern it, and of their namespaces.
+    pod_selector: Selector = EVERYTHING
+    namespace_selector: Selector = EVERYTHING
+    #: The scheduler names of the pods that concern it; empty for all.
+    profiles: frozenset[str] = frozenset()
+    #: Its answers are compared with the decisions and not obeyed.
+    shadow: bool = False
     #: Reject a configuration that would use TLS without verifying the server.
     require_verified_tls: bool = False
     #: Bytes of an unpacked answer at most. 256 MiB hold 5000 whole nodes of 50 KB, more than any known cluster has, and keep a

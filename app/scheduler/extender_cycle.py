@@ -6,8 +6,9 @@ arrived, with no await in between (docs/architecture.md).
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final, TypeVar
+import functools
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 import msgspec
 import numpy as np
@@ -31,11 +32,15 @@ from app.scheduler.serial_extenders import SerialGate, extenders_of
 from app.state.columns.labels import Mask
 from app.state.columns.resources import Int64
 from app.state.queue.active_queue import Admits
+from app.state.queue.queued_pod import Lane
 from app.state.table import NodeTable
 from app.state.view import Rows
 from app.wire.extender_v1 import ExtenderArgs
 
 T = TypeVar("T")
+
+#: Chooses a node together with the extenders. Raises NoNodesError, Unfit, SchedulingError.
+Choose = Callable[[Attempt], Coroutine[Any, Any, Choice]]
 
 #: Seconds after which a step has to come to an end with what it has found.
 LONGEST_STEP: Final = 2.0
@@ -105,13 +110,16 @@ class ExtenderCycle:
         """Which lanes of the activeQ are open now, None for all; without ``room`` only that of pods without extenders."""
         return self._serial.gate(room=room)
 
-    def begin(self, pod: Pod) -> None:
-        """A pod that concerns extenders was popped; ``choose`` follows."""
-        self._serial.begin(self._lane(pod))
+    def begin(self, pod: Pod) -> Choose | None:
+        """How to choose the node of a pod that was popped, which must be called once; None if it concerns no extender."""
+        lane = self._lane(pod)
+        if not lane:
+            return None
+        self._serial.begin(lane)
+        return functools.partial(self._choose_in, lane)
 
-    async def choose(self, attempt: Attempt) -> Choice:
-        """The chosen node. Raises NoNodesError, Unfit, SchedulingError."""
-        lane = self._lane(attempt.pod)
+    async def _choose_in(self, lane: Lane, attempt: Attempt) -> Choice:
+        """The chosen node. The attempt counts for this lane, even if the pod concerns other extenders meanwhile."""
         try:
             return await self._choose(attempt)
         finally:

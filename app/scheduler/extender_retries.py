@@ -114,6 +114,10 @@ class ExtenderRetries:
             ]
         )
 
+    def wake_namespace(self, namespace: str) -> None:
+        """Makes the rejected pods of a namespace active: the extenders that rejected them may concern them no longer."""
+        self._activate([r for r in self._rejected_pods.values() if r.pod.namespace == namespace])
+
     def close(self) -> None:
         """Cancels all timers."""
         for rejected in self._rejected_pods.values():

@@ -3,10 +3,18 @@
 from collections.abc import Callable
 
 from app.extender.chain import ExtenderChain
-from app.extender.client import HTTPExtender
+from app.extender.client import HTTPExtender, LabelsOf
 from app.extender.config import BreakerSettings, ExtenderConfig, TLSConfig, Verb
 from app.extender.events import Sink
 from app.extender.memory import AnswerMemory
+from app.model.selectors import (
+    EVERYTHING,
+    LabelSelector,
+    Requirement,
+    Selector,
+    compile_selector,
+)
+from app.settings import args
 from app.settings.extension import ExtenderOptions
 from app.settings.load import Settings
 from app.settings.models import Extender, ExtenderTLSConfig
@@ -14,11 +22,18 @@ from app.settings.plain import to_struct
 
 
 def make_chain(
-    settings: Settings, sink: Sink, may_call: Callable[[], bool], memory: AnswerMemory
+    settings: Settings,
+    sink: Sink,
+    may_call: Callable[[], bool],
+    memory: AnswerMemory,
+    labels_of: LabelsOf,
 ) -> ExtenderChain:
-    """The chain of configured extenders; ``may_call`` is asked right before each call. Raises ExtenderConfigError."""
+    """The chain of configured extenders; ``may_call`` is asked right before each call, ``labels_of`` is for namespaces.
+
+    Raises ExtenderConfigError.
+    """
     extenders = [
-        HTTPExtender(config, sink=sink, may_call=may_call, memory=memory)
+        HTTPExtender(config, sink=sink, may_call=may_call, memory=memory, labels_of=labels_of)
         for config in extender_configs(settings)
     ]
     return ExtenderChain(extenders, sink)
@@ -37,8 +52,20 @@ def _config(extender: Extender, options: ExtenderOptions, settings: Settings) ->
         serial=options.serial,
         bearer_token_file=options.bearer_token_file,
         breaker=to_struct(options.breaker, BreakerSettings),
+        pod_selector=_selector(options.pod_selector),
+        namespace_selector=_selector(options.namespace_selector),
+        profiles=frozenset(options.profiles),
+        shadow=options.shadow,
         require_verified_tls=settings.extension.refuse_insecure_tls,
     )
+
+
+def _selector(selector: args.LabelSelector) -> Selector:
+    expressions = tuple(
+        Requirement(each.key, each.operator, each.values) for each in selector.match_expressions
+    )
+    compiled = compile_selector(LabelSelector(selector.match_labels, expressions))
+    return EVERYTHING if compiled.everything else compiled
 
 
 def _tls(tls: ExtenderTLSConfig | None) -> TLSConfig | None:
@@ -47,6 +74,11 @@ def _tls(tls: ExtenderTLSConfig | None) -> TLSConfig | None:
     return to_struct(
         tls, TLSConfig, cert_data=tls.cert_pem, key_data=tls.key_pem, ca_data=tls.ca_pem
     )
+
+
+def selects_namespaces(chain: ExtenderChain) -> bool:
+    """Whether the labels of namespaces decide which pods concern an extender."""
+    return any(e.config.namespace_selector is not EVERYTHING for e in chain.extenders)
 
 
 def wants_whole_nodes(chain: ExtenderChain) -> bool:

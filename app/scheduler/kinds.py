@@ -7,6 +7,7 @@ from app.kube.watch_decoder import ResourceKind
 from app.model import devices, objects
 from app.model.pod import Pod
 from app.wire.kube import NodeDecoder, ObjectDecoder, PodDecoder, decoder_for
+from app.wire.pods import KeepRaw
 
 #: Leaves out pods that have ended; the server reports a pod that ends as deleted.
 LIVE_PODS: Final = "status.phase!=Succeeded,status.phase!=Failed"
@@ -41,8 +42,8 @@ _OTHERS: Final[dict[type[objects.Named], tuple[str, Collection[str]]]] = {
 NAMES: Final = frozenset({"Pod", "Node", *(kind.__name__ for kind in _OTHERS)})
 
 
-def pods(*, keep_raw: bool, keep_bound_raw: bool) -> ResourceKind[Pod]:
-    """Pods that have not ended; their JSON is kept where extenders need it."""
+def pods(*, keep_raw: KeepRaw | bool, keep_bound_raw: bool) -> ResourceKind[Pod]:
+    """Pods that have not ended; their JSON is kept where extenders need it (see PodDecoder)."""
     decoder = PodDecoder(keep_raw=keep_raw, keep_bound_raw=keep_bound_raw)
     return ResourceKind("Pod", "/api/v1/pods", decoder, LIVE_PODS)
 
@@ -53,11 +54,11 @@ def nodes(*, keep_raw: bool) -> ResourceKind[objects.Node]:
 
 
 def others(
-    plugins: Collection[str], *, foreign: bool
+    plugins: Collection[str], *, foreign: bool, also: Collection[type] = ()
 ) -> Iterator[tuple[type[objects.Named], ResourceKind[Any]]]:
-    """The other kinds that these plugins read; all of them if there are ``foreign`` (out-of-tree) plugins."""
+    """The other kinds that these plugins read, and ``also``; all of them if there are ``foreign`` (out-of-tree) plugins."""
     for kind, (path, readers) in _OTHERS.items():
-        if foreign or not set(plugins).isdisjoint(readers):
+        if foreign or kind in also or not set(plugins).isdisjoint(readers):
             yield kind, ResourceKind(kind.__name__, path, decoder_for(kind))
 
 

@@ -21,7 +21,7 @@ from app.runtime import logs
 from app.runtime.tasks import Limiter, Spawn
 from app.scheduler.attempt import Attempt, Choice, NoNodesError, Unfit
 from app.scheduler.binding import AssumedPod, Binder
-from app.scheduler.extender_cycle import ExtenderCycle, in_turns
+from app.scheduler.extender_cycle import Choose, ExtenderCycle, in_turns
 from app.scheduler.failures import FailureHandler
 from app.scheduler.parts import Parts
 from app.state.cache import CacheError
@@ -113,12 +113,12 @@ class SchedulingLoop:
         attempt = self._attempt(queued)
         if attempt is None:
             return
-        if self._extenders is not None and self._extenders.concerns(queued.pod):
-            self._extenders.begin(queued.pod)
-            work = self._schedule(queued, attempt, self._extenders)
-            await self._slots.start(work, f"schedule {queued.pod.key} and those that follow")
+        choose = None if self._extenders is None else self._extenders.begin(queued.pod)
+        work = self._schedule(queued, attempt, choose)
+        if choose is None:
+            await work
         else:
-            await self._schedule(queued, attempt, None)
+            await self._slots.start(work, f"schedule {queued.pod.key} and those that follow")
 
     def _gate(self, *, room: bool) -> Admits | None:
         """Which lanes of the activeQ are open now; None for all."""
@@ -140,8 +140,7 @@ class SchedulingLoop:
             self._state.pop(self._clock.steady(), self._gate(room=True))
             attempt = self._attempt(queued)
             if attempt is not None:
-                self._extenders.begin(queued.pod)
-                return self._schedule(queued, attempt, self._extenders)
+                return self._schedule(queued, attempt, self._extenders.begin(queued.pod))
         return None
 
     def _attempt(self, queued: QueuedPod) -> Attempt | None:
@@ -170,21 +169,20 @@ class SchedulingLoop:
             return True
         return self._state.cache.is_assumed(pod.uid)
 
-    async def _schedule(
-        self, queued: QueuedPod, attempt: Attempt, extenders: ExtenderCycle | None
-    ) -> None:
+    async def _schedule(self, queued: QueuedPod, attempt: Attempt, choose: Choose | None) -> None:
+        """``choose`` asks extenders; None if the pod concerns none."""
         started = self._clock.monotonic()
         profile = attempt.framework.profile_name
         if self._extenders is not None:
             self._emit(AttemptStarted(queued, profile))
         try:
-            if extenders is None:
+            if choose is None:
                 choice = attempt.choose(await in_turns(attempt, attempt.find))
             else:
-                choice = await extenders.choose(attempt)
+                choice = await choose(attempt)
         except Unfit as unfit:
             work = self._failures.unfit(queued, attempt, unfit.diagnosis, started)
-            if extenders is None and self._failures.asks_about_victims(attempt.pod):
+            if choose is None and self._failures.asks_about_victims(attempt.pod):
                 # Other pods must not wait for these extenders.
                 await self._slots.start(work, f"preempt for {queued.pod.key}")
             else:

@@ -34,6 +34,7 @@ from app.kube.leaders import Leader
 from app.kube.leases import LeaseClient
 from app.kube.reviews import Reviews, reviewing
 from app.model.clock import Clock
+from app.model.selectors import Labels
 from app.observe.metrics import gauges
 from app.observe.telemetry import Telemetry
 from app.plugins import registry
@@ -318,7 +319,11 @@ class Process:
     @contextlib.asynccontextmanager
     async def _extenders(self) -> AsyncIterator[ExtenderChain]:
         chain = make_chain(
-            self._settings, self._telemetry.on_extender, self.may_write, self._answers
+            self._settings,
+            self._telemetry.on_extender,
+            self.may_write,
+            self._answers,
+            self._labels_of_namespace,
         )
         for warning in chain.warnings:
             log.warning("%s", warning)
@@ -327,6 +332,13 @@ class Process:
             yield chain
         finally:
             await chain.close()
+
+    def _labels_of_namespace(self, name: str) -> Labels | None:
+        """None for a namespace that is not known."""
+        if self._scheduler is None:
+            return None
+        namespace = self._scheduler.state.cluster.namespaces.get(name)
+        return None if namespace is None else namespace.labels
 
     def _make_elector(self, client: KubeClient, events: EventRecorder) -> LeaseElector | None:
         config = self._settings.configuration.leader_election

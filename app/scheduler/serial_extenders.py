@@ -13,12 +13,11 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
-from weakref import WeakKeyDictionary
 
 from app.extender.chain import FilterResult
 from app.extender.client import HTTPExtender
 from app.extender.config import Verb
-from app.model.pod import Pod, PodTemplate
+from app.model.pod import Pod
 from app.state.queue.active_queue import Admits
 from app.state.queue.queued_pod import Lane
 
@@ -30,14 +29,9 @@ _FIRST_ANSWER_SECONDS: Final = 1.0
 def extenders_of(extenders: Iterable[HTTPExtender]) -> Callable[[Pod], Lane]:
     """A function that returns a pod's lane: the names of the extenders that filter or prioritize for it."""
     asked = tuple(e for e in extenders if e.supports(Verb.FILTER) or e.supports(Verb.PRIORITIZE))
-    known: WeakKeyDictionary[PodTemplate, Lane] = WeakKeyDictionary()
 
     def lane(pod: Pod) -> Lane:
-        names = known.get(pod.template)
-        if names is None:
-            names = frozenset(e.name for e in asked if e.is_interested(pod))
-            known[pod.template] = names
-        return names
+        return frozenset([e.name for e in asked if e.is_interested(pod)])
 
     return lane
 

@@ -18,7 +18,7 @@ from app.kube.resource_claims import ResourceClaimRequests
 from app.kube.watch_decoder import ResourceKind
 from app.kube.writer import KubeWriter
 from app.model.devices import ResourceClaim
-from app.model.objects import Node
+from app.model.objects import Namespace, Node
 from app.model.pod import Pod
 from app.observe.metrics.gauges import Sources
 from app.observe.pod_events import PodEvents
@@ -28,7 +28,7 @@ from app.scheduler.binding import Binder
 from app.scheduler.effects import ApiEffects
 from app.scheduler.extender_cycle import ChainBinder, ExtenderCycle
 from app.scheduler.extender_retries import ExtenderRetries
-from app.scheduler.extenders import wants_whole_nodes, wants_whole_victims
+from app.scheduler.extenders import selects_namespaces, wants_whole_nodes, wants_whole_victims
 from app.scheduler.failures import FailureHandler
 from app.scheduler.loop import QueueFlusher, SchedulingLoop
 from app.scheduler.parts import ApiServer, Parts, Runtime
@@ -203,12 +203,13 @@ class Scheduler:
 
     def _make_informers(self, plugins: frozenset[str]) -> list[Informer[Any]]:
         chain = self._chain
-        pods = kinds.pods(keep_raw=bool(chain), keep_bound_raw=wants_whole_victims(chain))
+        pods = kinds.pods(keep_raw=chain.may_concern, keep_bound_raw=wants_whole_victims(chain))
         nodes = kinds.nodes(keep_raw=wants_whole_nodes(chain))
         foreign = not plugins <= IN_TREE_CAPABILITIES.keys()
+        also = (Namespace,) if selects_namespaces(chain) else ()
         others = {
             model: self._make_informer(model, kind)
-            for model, kind in kinds.others(plugins, foreign=foreign)
+            for model, kind in kinds.others(plugins, foreign=foreign, also=also)
         }
         # With the claims listed first, a pod whose claim exists need not wait for it in the queue.
         claims = [informer for model, informer in others.items() if model is ResourceClaim]
@@ -239,11 +240,18 @@ class Scheduler:
             refused = self._carry_out(self.state.apply(change, self._clock.steady()))
             if model is Pod and (new is None or new.node_name):
                 self.retries.gone(old.uid if new is None else new.uid)
+            elif model is Namespace and _relabelled(old, new) and selects_namespaces(self._chain):
+                self._reconsider(new.name)
             handled(change, now() - started)
             for error in refused.values():
                 raise error
 
         return handle
+
+    def _reconsider(self, namespace: str) -> None:
+        """The labels of a namespace have changed: other extenders may be concerned by its pods."""
+        self.state.refresh_lanes(namespace)
+        self.retries.wake_namespace(namespace)
 
     def _list_handler(self, model: type) -> Callable[[Mapping[str, Any]], Mapping[str, Exception]]:
         listed, now = self._telemetry.watches.listed, self._telemetry.probe.now
@@ -402,3 +410,8 @@ class Scheduler:
                 self.evictor.preemptions.count,
                 len(self.patcher),
             )
+
+
+def _relabelled(old: Namespace | None, new: Namespace | None) -> bool:
+    """Whether a namespace that exists has other labels than before; one that was not known may have had any."""
+    return new is not None and (old is None or old.labels != new.labels)

@@ -1,10 +1,10 @@
 """Warnings about settings that are valid but probably not intended, or not valid in kube-scheduler."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from app.settings.args import ARGS, NodeResourcesFitArgs
+from app.settings.args import ARGS, LabelSelector, NodeResourcesFitArgs
 from app.settings.defaults import DEFAULT_WEIGHTS, IN_TREE_CAPABILITIES, PREPARED_AT
-from app.settings.extension import AiokubeSchedulerConfiguration
+from app.settings.extension import AiokubeSchedulerConfiguration, ExtenderOptions
 from app.settings.fieldtext import show
 from app.settings.models import (
     FIELD_OF_POINT,
@@ -15,29 +15,60 @@ from app.settings.models import (
 from app.settings.plugins import ResolvedPlugins, enabled_names, merge_plugins, resolve
 from app.settings.problems import Finding, Path
 from app.settings.structure import closest
-from app.settings.validation import insecure_extenders
+from app.settings.validation import insecure_extenders, trimmed
 
 Findings = Iterator[Finding]
 
 
 def advise(
-    config: KubeSchedulerConfiguration, extension: AiokubeSchedulerConfiguration
+    config: KubeSchedulerConfiguration,
+    extension: AiokubeSchedulerConfiguration,
+    ignored_by_scheduler: Callable[[str], frozenset[str]],
 ) -> Findings:
-    """All warnings; the texts are our own."""
+    """All warnings about the first document; the texts are our own.
+
+    ``ignored_by_scheduler`` returns the resources that extenders check instead of a profile's NodeResourcesFit.
+    """
     if not extension.refuse_insecure_tls:
         for path, why in insecure_extenders(config):
             yield Finding(path, f"{why}; name a CA in tlsConfig")
     for index, extender in enumerate(config.extenders):
         yield from _odd_extender(("extenders", index), extender)
     if sum(bool(extender.bind_verb) for extender in config.extenders) > 1:
-        text = "several extenders bind, each for its managedResources; kube-scheduler refuses this"
+        text = "several extenders have a bindVerb; kube-scheduler refuses this"
         yield Finding(("extenders",), text)
     resolved = resolve(config.profiles, IN_TREE_CAPABILITIES).profiles
     for index, profile in enumerate(config.profiles):
         yield from _unprepared(("profiles", index, "plugins"), resolved[index])
         yield from _reset_weights(("profiles", index, "plugins"), profile)
         yield from _misspelt(("profiles", index), profile)
-        yield from _replaced_resources(("profiles", index, "pluginConfig"), profile, config)
+        ignored = ignored_by_scheduler(profile.scheduler_name)
+        yield from _replaced_resources(("profiles", index, "pluginConfig"), profile, ignored)
+
+
+def advise_extension(
+    extension: AiokubeSchedulerConfiguration, config: KubeSchedulerConfiguration
+) -> Findings:
+    """All warnings about the second document."""
+    extenders = {trimmed(each.url_prefix): each for each in config.extenders}
+    for index, options in enumerate(extension.extenders):
+        extender = extenders.get(trimmed(options.url_prefix))
+        if extender is not None:
+            yield from _odd_options(("extenders", index), options, extender)
+
+
+def _odd_options(path: Path, options: ExtenderOptions, extender: Extender) -> Findings:
+    ignored = ", ".join(r.name for r in extender.managed_resources if r.ignored_by_scheduler)
+    if options.shadow:
+        if extender.bind_verb:
+            yield Finding((*path, "shadow"), "the bindVerb of a shadow is never called")
+        if ignored:
+            text = f"NodeResourcesFit checks {ignored}, because a shadow decides nothing"
+            yield Finding((*path, "shadow"), text)
+    elif ignored and options.selects:
+        field = "podSelector" if options.pod_selector != LabelSelector() else "namespaceSelector"
+        text = f"nothing checks {ignored} of pods that are not selected (ignoredByScheduler)"
+        yield Finding((*path, field), text)
 
 
 def _odd_extender(path: Path, extender: Extender) -> Findings:
@@ -99,7 +130,7 @@ def _misspelt(path: Path, profile: KubeSchedulerProfile) -> Findings:
 
 
 def _replaced_resources(
-    path: Path, profile: KubeSchedulerProfile, config: KubeSchedulerConfiguration
+    path: Path, profile: KubeSchedulerProfile, ignored: frozenset[str]
 ) -> Findings:
     """The extenders' list of ignored resources replaces the user's own.
 
@@ -107,7 +138,6 @@ def _replaced_resources(
     """
     for index, entry in enumerate(profile.plugin_config):
         if isinstance(entry.args, NodeResourcesFitArgs) and entry.args.ignored_resources:
-            ignored = config.ignored_by_scheduler
             lost = set(entry.args.ignored_resources) - ignored
             if ignored and lost:
                 text = "is replaced by the resources that extenders mark ignoredByScheduler; lost: "

@@ -69,7 +69,7 @@ class NodeAffinity(Model):
 
 
 class LabelSelector(Model):
-    """metav1.LabelSelector; declared so that it can be rejected by name."""
+    """metav1.LabelSelector: all requirements must hold; an empty one matches everything."""
 
     match_labels: dict[Str, Str] = Field(default_factory=dict)
     """Labels that must have exactly these values."""

@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from app.framework.args import Profile
-from app.settings.args import ARGS, PluginArgs
+from app.settings.args import ARGS, LabelSelector, PluginArgs
 from app.settings.fieldtext import SECRETS, redact_url
 from app.settings.load import ConfiguredExtender, Loaded
 from app.settings.models import KubeSchedulerProfile
@@ -162,6 +162,23 @@ def _extender(configured: ConfiguredExtender) -> str:
         f"timeout {extender.http_timeout}",
     ]
     facts += ["ignorable"] * extender.ignorable + ["serial"] * bool(options.serial)
+    facts += ["shadow: its answers are compared, not obeyed"] * options.shadow
     if extender.managed_resources:
         facts.append(f"for {', '.join(resource.name for resource in extender.managed_resources)}")
+    if options.pod_selector != LabelSelector():
+        facts.append(f"pods with {_selector(options.pod_selector)}")
+    if options.namespace_selector != LabelSelector():
+        facts.append(f"namespaces with {_selector(options.namespace_selector)}")
+    if options.profiles:
+        facts.append(f"profiles {', '.join(options.profiles)}")
     return f"  {redact_url(extender.url_prefix)}: {'; '.join(facts)}"
+
+
+def _selector(selector: LabelSelector) -> str:
+    """As in ``kubectl get -l``."""
+    parts = [f"{key}={value}" for key, value in selector.match_labels.items()]
+    for requirement in selector.match_expressions:
+        key, values = requirement.key, ", ".join(requirement.values or ())
+        form = {"Exists": "{0}", "DoesNotExist": "!{0}", "NotIn": "{0} notin ({1})"}
+        parts.append(form.get(requirement.operator, "{0} in ({1})").format(key, values))
+    return ",".join(parts)

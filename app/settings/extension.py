@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final
 from pydantic import BeforeValidator, Field
 
 from app.model.gotext import Duration
+from app.settings.args import LabelSelector
 from app.settings.base import Bool, GoDuration, Int32, Model, Str
 
 V1ALPHA1: Final = "aiokube-scheduler.io/v1alpha1"
@@ -55,6 +56,19 @@ class ExtenderOptions(Model):
     """Path of a file whose content is sent as a bearer token; read again when it changes. Default: none."""
     breaker: BreakerOptions = BreakerOptions()
     """When to stop calling it."""
+    pod_selector: LabelSelector = LabelSelector()
+    """Call it only about pods with matching labels. Default: all."""
+    namespace_selector: LabelSelector = LabelSelector()
+    """Call it only about pods in namespaces with matching labels. Default: all."""
+    profiles: tuple[Str, ...] = ()
+    """Call it only about pods of the profiles with these scheduler names. Default: all."""
+    shadow: Bool = False
+    """Call it in the background and compare its answers with the decisions, without obeying them. Default: false."""
+
+    @property
+    def selects(self) -> bool:
+        """Whether it has a podSelector or a namespaceSelector that may leave out pods."""
+        return LabelSelector() != self.pod_selector or LabelSelector() != self.namespace_selector
 
 
 class RequeueEndpoint(Model):

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from app.framework.args import Profile
 from app.model.gotext import Duration
-from app.settings.advice import advise
+from app.settings.advice import advise, advise_extension
 from app.settings.args import ARGS
 from app.settings.base import V1
 from app.settings.defaults import IN_TREE_CAPABILITIES, Capabilities
@@ -24,7 +24,13 @@ from app.settings.plugins import resolve
 from app.settings.problems import ConfigurationError, Finding, Locator, Path, Problem, render_path
 from app.settings.rewrite import mappings
 from app.settings.structure import Decoded, decode
-from app.settings.validation import refuse_insecure_tls, trimmed, validate, validate_extension
+from app.settings.validation import (
+    refuse_insecure_tls,
+    trimmed,
+    validate,
+    validate_binders,
+    validate_extension,
+)
 from app.settings.yaml import Document, YamlText, read_documents
 
 KIND: Final = "KubeSchedulerConfiguration"
@@ -173,6 +179,17 @@ class Settings:
             for extender in self.configuration.extenders
         )
 
+    def ignored_by_scheduler(self, profile: str) -> frozenset[str]:
+        """The resources that some extender checks instead of NodeResourcesFit in the profile with this scheduler name."""
+        return frozenset(
+            resource.name
+            for extender, options in self.extenders
+            for resource in extender.managed_resources
+            if resource.ignored_by_scheduler
+            and not options.shadow
+            and (not options.profiles or profile in options.profiles)
+        )
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Loaded:
@@ -197,7 +214,12 @@ class Loaded:
             problems = self.locator.problems(resolution.findings)
             raise ConfigurationError(problems, source=self.source, warnings=self.warnings)
         return tuple(
-            to_profile(profile, config, resolved)
+            to_profile(
+                profile,
+                config,
+                resolved,
+                ignored=self.settings.ignored_by_scheduler(profile.scheduler_name),
+            )
             for profile, resolved in zip(config.profiles, resolution.profiles, strict=True)
         )
 
@@ -262,9 +284,13 @@ class _Reader:
         extension = self._extension(other, config)
         if extension.refuse_insecure_tls:
             self._add(locator, config.genuine(refuse_insecure_tls(config.model)))
-        self.warnings += locator.problems(config.genuine(advise(config.model, extension)))
+        settings = Settings(config.model, extension)
+        self._add(locator, config.genuine(validate_binders(settings.extenders)))
+        self.warnings += locator.problems(
+            config.genuine(advise(config.model, extension, settings.ignored_by_scheduler))
+        )
         warnings = tuple(sorted(set(self.warnings)))
-        return Loaded(Settings(config.model, extension), warnings, name, locator)
+        return Loaded(settings, warnings, name, locator)
 
     def _add(self, locator: Locator, findings: Iterable[Finding]) -> None:
         self.problems += locator.problems(findings)
@@ -335,4 +361,6 @@ class _Reader:
         if not any(path[0] == "extenders" for path in config.lost):
             mistakes = validate_extension(extension.model, config.model)
             self._add(locator, extension.genuine(mistakes))
+            warnings = advise_extension(extension.model, config.model)
+            self.warnings += locator.problems(extension.genuine(warnings))
         return extension.model

@@ -320,13 +320,3 @@ class KubeSchedulerConfiguration(Model):
     """Webhooks, shared by all profiles."""
     delay_cache_until_active: Bool = False
     """Fill the caches only after becoming leader. Default: false."""
-
-    @property
-    def ignored_by_scheduler(self) -> frozenset[str]:
-        """The resources that some extender checks instead of NodeResourcesFit."""
-        return frozenset(
-            resource.name
-            for extender in self.extenders
-            for resource in extender.managed_resources
-            if resource.ignored_by_scheduler
-        )

@@ -15,16 +15,20 @@ S = TypeVar("S")
 
 
 def to_profile(
-    profile: KubeSchedulerProfile, config: KubeSchedulerConfiguration, resolved: ResolvedPlugins
+    profile: KubeSchedulerProfile,
+    config: KubeSchedulerConfiguration,
+    resolved: ResolvedPlugins,
+    *,
+    ignored: frozenset[str],
 ) -> plain.Profile:
-    """One profile for the framework."""
+    """One profile for the framework; ``ignored``: resources that extenders check instead of NodeResourcesFit."""
     own = profile.percentage_of_nodes_to_score
     percentage = config.percentage_of_nodes_to_score if own is None else own
     given = profile.args
     plugin_config: dict[str, Any] = {
         name: to_args(given.get(name, model())) for name, model in models.ARGS.items()
     }
-    if ignored := config.ignored_by_scheduler:
+    if ignored:
         fit = plugin_config["NodeResourcesFit"]
         plugin_config["NodeResourcesFit"] = msgspec.structs.replace(fit, ignored_resources=ignored)
     opaque = {name: value for name, value in given.items() if name not in models.ARGS}

@@ -5,7 +5,8 @@ See docs/spec/configuration.md#validation-and-errors, docs/spec/extenders.md#val
 Warnings about valid values are in ``app.settings.advice``.
 """
 
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -15,7 +16,12 @@ from app.model.requests import is_extended
 from app.settings.args import PluginArgs
 from app.settings.base import V1
 from app.settings.defaults import REMOVED_PLUGINS
-from app.settings.extension import AiokubeSchedulerConfiguration, BreakerOptions, ExtenderBodies
+from app.settings.extension import (
+    AiokubeSchedulerConfiguration,
+    BreakerOptions,
+    ExtenderBodies,
+    ExtenderOptions,
+)
 from app.settings.fieldtext import duplicate, invalid, redact_url, required, show
 from app.settings.models import (
     FIELD_OF_POINT,
@@ -29,7 +35,7 @@ from app.settings.models import (
 from app.settings.plugins import enabled_names, merge_plugins
 from app.settings.problems import Finding, Path
 from app.settings.structure import closest
-from app.settings.validation_args import validate_args
+from app.settings.validation_args import validate_args, validate_selector
 
 Findings = Iterator[Finding]
 
@@ -209,7 +215,6 @@ def _extenders(extenders: Sequence[Extender]) -> Findings:
                 yield invalid(here, resource.name, "duplicate extender managed resource name")
             resources.add(resource.name)
         yield from _transport(path, extender)
-    yield from _binders(extenders)
 
 
 def _extended_resource(path: Path, name: str) -> Findings:
@@ -245,13 +250,20 @@ def _is_callable(url: str) -> bool:
     return parts.scheme.lower() in {"http", "https"} and bool(parts.hostname)
 
 
-def _binders(extenders: Sequence[Extender]) -> Findings:
-    """One binder as in kube-scheduler, or several with different managed resources."""
-    binders = [extender for extender in extenders if extender.bind_verb]
-    if len(binders) > 1 and not all(extender.managed_resources for extender in binders):
-        found = f"found {len(binders)} extenders implementing bind"
-        detail = "only one extender can implement bind; several can if each has managedResources"
-        yield invalid(("extenders",), found, detail)
+def validate_binders(extenders: Iterable[tuple[Extender, ExtenderOptions]]) -> Findings:
+    """One binder as in kube-scheduler, or several that no pod can concern at the same time."""
+    binders = [each for each in extenders if each[0].bind_verb and not each[1].shadow]
+    for one, other in itertools.combinations(binders, 2):
+        managed = one[0].managed_resources and other[0].managed_resources
+        profiles = set(one[1].profiles), set(other[1].profiles)
+        if not managed and (not all(profiles) or profiles[0] & profiles[1]):
+            found = f"found {len(binders)} extenders implementing bind"
+            detail = (
+                "only one extender can implement bind; several can if each has managedResources, "
+                "or if the second document gives them different profiles"
+            )
+            yield invalid(("extenders",), found, detail)
+            return
 
 
 def _ignored_resources(config: KubeSchedulerConfiguration) -> Findings:
@@ -283,11 +295,16 @@ def validate_extension(
         yield invalid(("maxBindingsInFlight",), bindings, "must be greater than zero")
     yield from _bodies(("extenderBodies",), extension.extender_bodies)
     known = {trimmed(extender.url_prefix) for extender in config.extenders}
+    profiles = [profile.scheduler_name for profile in config.profiles]
     seen: set[str] = set()
     for index, options in enumerate(extension.extenders):
+        path: Path = ("extenders", index)
         prefix = trimmed(options.url_prefix)
-        yield from _option_key(("extenders", index, "urlPrefix"), prefix, known=known, seen=seen)
-        yield from _breaker(("extenders", index, "breaker"), options.breaker)
+        yield from _option_key((*path, "urlPrefix"), prefix, known=known, seen=seen)
+        yield from _breaker((*path, "breaker"), options.breaker)
+        yield from validate_selector((*path, "podSelector"), options.pod_selector)
+        yield from validate_selector((*path, "namespaceSelector"), options.namespace_selector)
+        yield from _profile_names((*path, "profiles"), options.profiles, profiles)
         seen.add(prefix)
 
 
@@ -300,6 +317,18 @@ def _bodies(path: Path, bodies: ExtenderBodies) -> Findings:
         most = _MAX_BODIES // bodies.max_bytes
         detail = f"calls * maxBytes must not be more than {_MAX_BODIES}: at most {most} calls of {bodies.max_bytes} bytes"
         yield invalid((*path, "calls"), bodies.calls, detail)
+
+
+def _profile_names(path: Path, names: Sequence[str], known: Sequence[str]) -> Findings:
+    """Each must be the schedulerName of a profile, once."""
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            yield duplicate((*path, index), name)
+        elif name not in known:
+            hint = closest(name, known) if len(known) <= _MOST_COMPARED else None
+            detail = "no profile of the first document has this schedulerName"
+            detail += f"; did you mean {show(hint)}?" if hint else ""
+            yield invalid((*path, index), name, detail)
 
 
 def _option_key(path: Path, prefix: str, *, known: set[str], seen: set[str]) -> Findings:

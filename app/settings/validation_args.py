@@ -13,6 +13,7 @@ from app.settings.args import (
     DefaultPreemptionArgs,
     DynamicResourcesArgs,
     InterPodAffinityArgs,
+    LabelSelector,
     NodeAffinityArgs,
     NodeResourcesBalancedAllocationArgs,
     NodeResourcesFitArgs,
@@ -33,6 +34,7 @@ Findings = Iterator[Finding]
 
 STRATEGIES: Final = ("LeastAllocated", "MostAllocated", "RequestedToCapacityRatio")
 LABEL_OPERATORS: Final = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
+SELECTOR_OPERATORS: Final = LABEL_OPERATORS[:4]
 FIELD_OPERATORS: Final = ("In", "NotIn")
 
 
@@ -103,10 +105,25 @@ def _node_selector_term(path: Path, term: NodeSelectorTerm) -> Findings:
         yield from _field_requirement((*path, "matchFields", index), requirement)
 
 
-def _label_requirement(path: Path, requirement: Requirement) -> Findings:
+def validate_selector(path: Path, selector: LabelSelector) -> Findings:
+    """The mistakes in a label selector."""
+    for key, value in selector.match_labels.items():
+        here = (*path, "matchLabels")
+        if errors := qualified_name_errors(key):
+            yield invalid(here, key, "; ".join(errors))
+        if errors := label_value_errors(value):
+            yield invalid((*here, key), value, "; ".join(errors), near=here)
+    for index, requirement in enumerate(selector.match_expressions):
+        here = (*path, "matchExpressions", index)
+        yield from _label_requirement(here, requirement, SELECTOR_OPERATORS)
+
+
+def _label_requirement(
+    path: Path, requirement: Requirement, operators: Sequence[str] = LABEL_OPERATORS
+) -> Findings:
     operator, values = requirement.operator, requirement.values or ()
-    if operator not in LABEL_OPERATORS:
-        yield unsupported((*path, "operator"), operator, LABEL_OPERATORS)
+    if operator not in operators:
+        yield unsupported((*path, "operator"), operator, operators)
         return
     if errors := qualified_name_errors(requirement.key):
         yield invalid((*path, "key"), requirement.key, "; ".join(errors))

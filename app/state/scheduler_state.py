@@ -380,6 +380,11 @@ class SchedulerState:
         self._notify()
         return activated
 
+    def refresh_lanes(self, namespace: str) -> None:
+        """Moves the active pods of a namespace to their lanes, which may have changed without a change of the pods."""
+        self.queue.refresh_lanes(namespace)
+        self._notify()
+
     # ------------------------------------------------------------ what a cycle decided
 
     def peek(self, admits: Admits | None = None) -> QueuedPod | None:

@@ -9,6 +9,7 @@ canonical form. Templates and label sets are weakly referenced: they exist as lo
 import datetime as dt
 import functools
 import sys
+from collections.abc import Callable
 from typing import Final
 from weakref import WeakValueDictionary
 
@@ -46,6 +47,9 @@ from app.wire.envelope import BareMeta, Instead, ObjectDecoder
 from app.wire.sanitize import decode
 from app.wire.size import size_check
 from app.wire.strip import strip_for_extender
+
+#: Whether to keep the JSON of a pod with this template and these labels.
+KeepRaw = Callable[[PodTemplate, LabelSet], bool]
 
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _NO_LABELS: Final = LabelSet()
@@ -149,13 +153,16 @@ _WHOLE_NODE = PodSpec(
 class PodDecoder(ObjectDecoder[Pod]):
     """Decodes pods into app.model.pod.Pod.
 
-    ``keep_raw`` keeps the JSON of pods that have no node yet (for extenders), ``keep_bound_raw`` that of the others
-    (for the victims of a preemption that an extender wants to see whole); both as strip_for_extender leaves it.
+    ``keep_raw`` says whether to keep the JSON of a pod with this template and these labels that has no node yet (for
+    extenders), ``keep_bound_raw`` keeps that of the others (for the victims of a preemption that an extender wants to
+    see whole); both as strip_for_extender leaves it.
     """
 
-    def __init__(self, *, keep_raw: bool = False, keep_bound_raw: bool = False) -> None:
+    def __init__(self, *, keep_raw: KeepRaw | bool = False, keep_bound_raw: bool = False) -> None:
         super().__init__("Pod", self._pod, size_check(_Pod), self._on_node)
-        self._keep_raw: Final = keep_raw
+        self._keep_raw: Final = (
+            keep_raw if callable(keep_raw) else lambda _template, _labels: keep_raw
+        )
         self._keep_bound_raw: Final = keep_bound_raw
         self._templates: WeakValueDictionary[bytes, PodTemplate] = WeakValueDictionary()
         self._labels: WeakValueDictionary[bytes, LabelSet] = WeakValueDictionary()
@@ -206,13 +213,14 @@ class PodDecoder(ObjectDecoder[Pod]):
         meta, spec, status = wire.metadata, wire.spec, wire.status
         node_name = sys.intern(spec.node_name)
         template = self.template(_shared_part(spec))
-        keep = self._keep_bound_raw if node_name else self._keep_raw
+        labels = self.labels(meta.labels)
+        keep = self._keep_bound_raw if node_name else self._keep_raw(template, labels)
         return Pod(
             namespace=sys.intern(meta.namespace),
             name=meta.name,
             uid=meta.uid,
             template=template,
-            labels=self.labels(meta.labels),
+            labels=labels,
             resource_version=meta.resource_version,
             generation=meta.generation,
             deletion_timestamp=meta.deletion_timestamp,

@@ -58,6 +58,12 @@ def _read_delay(_context: click.Context, _option: click.Parameter, text: str) ->
     default=(0,),
     help="Listeners of the feed (open pages) meanwhile; may be given several times: in turn, with ratios of the first.",
 )
+@click.option(
+    "--extender-options",
+    default="",
+    metavar="JSON",
+    help="The extender's fields of the second document, such as '{\"shadow\": true}'.",
+)
 @click.option("--timeout", "timeout_seconds", default=300.0, help="Seconds for a round.")
 @click.option("--rounds", type=POSITIVE, default=1)
 @click.option(

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from app.runtime.clock import SystemClock
+from app.settings.extension import KIND, V1ALPHA1
 from app.tools.subprocesses import Child, child, reserved_port, watched
 from tests.bench import workload
 from tests.bench.cluster import Cluster, connected
@@ -48,6 +49,8 @@ class Load:
     ignorable: bool = False
     feeds: int = 0
     """Listeners of the feed (open pages) while the backlog is bound."""
+    extender_options: str = ""
+    """Fields of the second document for the extender, as JSON; empty for none."""
     timeout_seconds: float = 300.0
 
 
@@ -120,7 +123,12 @@ def configuration(load: Load, *, kubeconfig: str, extender: str) -> str:
                 "ignorable": load.ignorable,
             }
         ]
-    return json.dumps(document, indent=2)
+    text = json.dumps(document, indent=2)
+    if extender and load.extender_options:
+        options = {"urlPrefix": extender, **json.loads(load.extender_options)}
+        second = {"apiVersion": V1ALPHA1, "kind": KIND, "extenders": [options]}
+        text += f"\n---\n{json.dumps(second, indent=2)}"
+    return text
 
 
 @contextlib.asynccontextmanager

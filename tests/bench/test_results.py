@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 
+from app.settings.load import load as load_settings
 from tests.bench.extender import node_names
 from tests.bench.measuring import Load, configuration
 from tests.bench.results import Measured, Result, Thresholds, as_json, ratios, shortfalls, summary
@@ -170,6 +171,13 @@ def test_the_configuration_names_the_extender():
     (extender,) = read["extenders"]
     assert (extender["urlPrefix"], extender["nodeCacheCapable"]) == ("http://e", False)
     assert "extenders" not in json.loads(configuration(Load(), kubeconfig="k", extender=""))
+
+
+def test_the_configuration_has_options_of_the_extender():
+    load = Load(extender="10", extender_options='{"shadow": true}')
+    text = configuration(load, kubeconfig="k", extender="http://e")
+    [(extender, options)] = load_settings(text).settings.extenders
+    assert (extender.url_prefix, options.shadow) == ("http://e", True)
 
 
 def test_the_extender_finds_the_names_in_both_forms():

@@ -221,6 +221,11 @@ class SchedulingQueue:
             else:
                 self._wake_by_update(queued, old, new, now)
 
+    def refresh_lanes(self, namespace: str) -> None:
+        """Moves the active pods of a namespace to their lanes."""
+        for queued in [each for each in self._active if each.pod.namespace == namespace]:
+            self._active.refresh(queued)
+
     def delete(self, pod: Pod) -> None:
         """Removes a pod and its nomination. A pod in flight is not removed: its attempt ends by itself."""
         self.nominator.delete(pod)

@@ -65,8 +65,10 @@ def configured(file: Path | None, *, extenders: bool) -> Configured:
 def _without_extenders(settings: Settings) -> Settings:
     """The settings without extenders; resources that only they check are not checked."""
     config = settings.configuration
-    ignored = config.ignored_by_scheduler
-    profiles = tuple(_ignoring(profile, ignored) for profile in config.profiles)
+    profiles = tuple(
+        _ignoring(profile, settings.ignored_by_scheduler(profile.scheduler_name))
+        for profile in config.profiles
+    )
     without = _changed(settings, {"extenders": (), "profiles": profiles})
     extension = settings.extension.model_copy(update={"extenders": ()})
     return Settings(without.configuration, extension)

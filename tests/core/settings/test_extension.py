@@ -121,6 +121,36 @@ def test_everything_is_read():
             '12: extenders[0].breaker.openSeconds: Invalid value: true: must be a duration such as "5s" or "1m30s"',
         ),
         (
+            "extenders: [{urlPrefix: http://other, profiles: [default-schedule]}]",
+            '12: extenders[0].profiles[0]: Invalid value: "default-schedule": no profile of the first document has this '
+            'schedulerName; did you mean "default-scheduler"?',
+        ),
+        (
+            "extenders: [{urlPrefix: http://other, profiles: [default-scheduler, default-scheduler]}]",
+            '12: extenders[0].profiles[1]: Duplicate value: "default-scheduler"',
+        ),
+        (
+            "extenders: [{urlPrefix: http://other, podSelector: {matchExpressions: [{key: a, operator: Gt, values: ['1']}]}}]",
+            '12: extenders[0].podSelector.matchExpressions[0].operator: Unsupported value: "Gt": supported values: '
+            '"In", "NotIn", "Exists", "DoesNotExist"',
+        ),
+        (
+            "extenders: [{urlPrefix: http://other, namespaceSelector: {matchExpressions: [{key: a, operator: In}]}}]",
+            "12: extenders[0].namespaceSelector.matchExpressions[0].values: Invalid value: null: "
+            "for 'in', 'notin' operators, values set can't be empty",
+        ),
+        (
+            "extenders: [{urlPrefix: http://other, podSelector: {matchLabels: {a: 'b c'}}}]",
+            '12: extenders[0].podSelector.matchLabels.a: Invalid value: "b c": a valid label must be an empty string or '
+            "consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character "
+            "(e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is "
+            "'(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')",
+        ),
+        (
+            "extenders: [{urlPrefix: http://other, podSelectors: {}}]",
+            '12: extenders[0].podSelectors: unknown field "extenders[0].podSelectors"; did you mean "podSelector"?',
+        ),
+        (
             "refuseInsecureTLS: true",
             "6: extenders[0].enableHTTPS: Forbidden: the certificate of extender https://gpu/ is not verified "
             "(enableHTTPS without a CA), and refuseInsecureTLS is set; name a CA in tlsConfig",
@@ -166,3 +196,65 @@ def test_refusing_insecure_tls_replaces_the_warning():
 def test_extenders_that_cannot_be_read_make_no_unknown_prefixes():
     text = with_extension("extenders: 5\n", "extenders: [{urlPrefix: http://a}]")
     assert mistakes(text) == ["3: extenders: Invalid value: 5: must be a list"]
+
+
+MANAGING = """\
+profiles: [{schedulerName: a}, {schedulerName: b}]
+extenders:
+- urlPrefix: http://one
+  filterVerb: f
+  managedResources: [{name: e.com/gpu, ignoredByScheduler: true}]
+- {urlPrefix: http://two, bindVerb: b}
+- {urlPrefix: http://three, bindVerb: b}
+"""
+_APART = "- {urlPrefix: http://two, profiles: [a]}\n- {urlPrefix: http://three, profiles: [b]}\n"
+
+
+def ignored(options):
+    profiles = load(with_extension(MANAGING, f"extenders:\n{options}{_APART}")).to_plain()
+    return [
+        bool(profile.plugin_config["NodeResourcesFit"].ignored_resources) for profile in profiles
+    ]
+
+
+def test_resources_are_ignored_only_where_their_extender_is_asked():
+    assert ignored("") == [True, True]
+    assert ignored("- {urlPrefix: http://one, profiles: [b]}\n") == [False, True]
+    assert ignored("- {urlPrefix: http://one, shadow: true}\n") == [False, False]
+
+
+def test_several_binders_need_different_profiles():
+    text = with_extension(MANAGING, f"extenders:\n{_APART.replace('[b]', '[b, a]')}")
+    assert mistakes(text) == [
+        '4: extenders: Invalid value: "found 2 extenders implementing bind": only one extender can implement bind; '
+        "several can if each has managedResources, or if the second document gives them different profiles"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (
+            "podSelector: {matchLabels: {a: b}}",
+            "15: extenders[0].podSelector: nothing checks e.com/gpu of pods that are not selected (ignoredByScheduler)",
+        ),
+        (
+            "shadow: true",
+            "15: extenders[0].shadow: NodeResourcesFit checks e.com/gpu, because a shadow decides nothing",
+        ),
+    ],
+)
+def test_warnings_about_resources_that_only_the_extender_checks(options, expected):
+    text = with_extension(MANAGING, f"extenders:\n- urlPrefix: http://one\n  {options}\n{_APART}")
+    assert expected in warnings(text)
+
+
+def test_the_bind_verb_of_a_shadow_is_not_called():
+    text = with_extension(
+        "extenders: [{urlPrefix: http://a, bindVerb: b}, {urlPrefix: http://b, bindVerb: b}]\n",
+        "extenders: [{urlPrefix: http://a, shadow: true}]\n",
+    )
+    assert warnings(text) == [
+        "3: extenders: several extenders have a bindVerb; kube-scheduler refuses this",
+        "7: extenders[0].shadow: the bindVerb of a shadow is never called",
+    ]

@@ -160,13 +160,13 @@ EXTENDERS = {
     "two binders": (
         "extenders:\n- {urlPrefix: http://a, bindVerb: b}\n- {urlPrefix: http://b, bindVerb: b}\n",
         '3: extenders: Invalid value: "found 2 extenders implementing bind": '
-        "only one extender can implement bind; several can if each has managedResources",
+        "only one extender can implement bind; several can if each has managedResources, or if the second document gives them different profiles",
     ),
     "one of two binders for everything": (
         "extenders:\n- {urlPrefix: http://a, bindVerb: b, managedResources: [{name: e.com/a}]}\n"
         "- {urlPrefix: http://b, bindVerb: b}\n",
         '3: extenders: Invalid value: "found 2 extenders implementing bind": '
-        "only one extender can implement bind; several can if each has managedResources",
+        "only one extender can implement bind; several can if each has managedResources, or if the second document gives them different profiles",
     ),
     "unqualified resource": (
         "extenders:\n- urlPrefix: http://a\n  filterVerb: f\n  managedResources:\n  - name: opaqueFooResource\n",
@@ -372,7 +372,7 @@ WARNINGS = {
     "several binders": (
         "extenders:\n- {urlPrefix: http://a, bindVerb: b, managedResources: [{name: e.com/a}]}\n"
         "- {urlPrefix: http://b, bindVerb: b, managedResources: [{name: e.com/b}]}\n",
-        "3: extenders: several extenders bind, each for its managedResources; kube-scheduler refuses this",
+        "3: extenders: several extenders have a bindVerb; kube-scheduler refuses this",
     ),
     "nanoseconds": (
         "extenders:\n- urlPrefix: http://a\n  filterVerb: f\n  httpTimeout: 30000000000\n",

@@ -589,3 +589,12 @@ class TestOtherKinds:
     def test_numbers_that_go_cannot_hold_are_refused(self, kind, body):
         with pytest.raises(DecodeError, match=rf"^{kind.__name__} x: Expected `int`"):
             decoder_for(kind).decode(msgspec.json.encode({"metadata": {"name": "x"}, **body}))
+
+
+def test_the_json_of_pods_is_kept_where_it_is_wanted():
+    decoder = PodDecoder(keep_raw=lambda template, labels: labels.get("team") == "ml")
+    for team, kept in (("ml", True), ("web", False)):
+        pod = decoder.decode(
+            json.dumps({"metadata": {"name": "p", "labels": {"team": team}}, "spec": {}}).encode()
+        )
+        assert (pod.raw is not None) is kept

@@ -11,6 +11,7 @@ from app.cli import main
 from app.cli.flags import GATES, REMOVED, WITHOUT_EFFECT
 from app.cli.run import command
 from app.model.gotext import Duration
+from app.settings.args import LabelSelector
 from app.settings.base import Model
 from app.settings.extension import AiokubeSchedulerConfiguration
 
@@ -54,7 +55,9 @@ def fields(model, prefix=""):
         if field.alias == "extenders":
             (inner, _) = inner.__args__
             path += "[]"
-        if isinstance(inner, type) and issubclass(inner, Model):
+        if inner is LabelSelector or field.alias == "profiles":
+            yield path, "all"
+        elif isinstance(inner, type) and issubclass(inner, Model):
             yield from fields(inner, f"{path}.")
         elif field.alias not in {"apiVersion", "kind"}:
             yield path, field.default

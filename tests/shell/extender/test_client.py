@@ -1,6 +1,7 @@
 """One extender: interest, the meaning of answers, errors, order and observation."""
 
 import asyncio
+import json
 
 import msgspec
 import pytest
@@ -19,7 +20,9 @@ from app.extender.events import (
     NodesRejected,
 )
 from app.extender.transport import ExtenderResponse
+from app.model.selectors import from_map
 from app.wire.extender_v1 import AnswerReader, Victims
+from app.wire.kube import PodDecoder
 from tests.shell.extender.fakes import (
     URL,
     Seen,
@@ -32,6 +35,18 @@ from tests.shell.extender.fakes import (
 )
 
 GPU = (ManagedResource("example.com/gpu"),)
+
+
+def selects(**labels):
+    return from_map(labels)
+
+
+def labelled(**labels):
+    manifest = {
+        "metadata": {"name": "p", "namespace": "ns", "uid": "u", "labels": labels},
+        "spec": {"schedulerName": "default-scheduler", "containers": [{"name": "c"}]},
+    }
+    return PodDecoder().decode(json.dumps(manifest).encode())
 
 
 class TestInterest:
@@ -60,6 +75,32 @@ class TestInterest:
         assert len(ext._interest) == 1
         del one
         assert len(ext._interest) == 0
+
+    def test_labels_of_the_pod(self):
+        ext = extender(pod_selector=selects(team="ml"))
+        assert ext.is_interested(labelled(team="ml", app="a"))
+        assert not ext.is_interested(labelled(team="web"))
+        assert not ext.is_interested(labelled())
+
+    def test_labels_of_the_namespace(self):
+        labels = {"ns": {"gpu": "yes"}}
+        ext = HTTPExtender(config(namespace_selector=selects(gpu="yes")), labels_of=labels.get)
+        assert ext.is_interested(labelled())
+        labels["ns"] = {"gpu": "no"}
+        assert not ext.is_interested(labelled())
+
+    def test_a_namespace_that_is_not_known_matches(self):
+        ext = HTTPExtender(config(namespace_selector=selects(gpu="yes")))
+        assert ext.is_interested(labelled())
+
+    def test_profiles(self):
+        assert extender(profiles=frozenset({"default-scheduler", "b"})).is_interested(labelled())
+        assert not extender(profiles=frozenset({"batch"})).is_interested(labelled())
+
+    def test_all_conditions_must_hold(self):
+        ext = extender(managed_resources=GPU, pod_selector=selects(team="ml"))
+        assert not ext.is_interested(labelled(team="ml"))
+        assert not ext.is_interested(pod(requests={"example.com/gpu": "1"}))
 
     def test_verbs(self):
         ext = extender(filter_verb="", bind_verb="b")

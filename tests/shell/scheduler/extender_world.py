@@ -112,6 +112,9 @@ class World:
                     PROFILE: [
                         HintRegistration(ClusterEvent(Resource.Node, Action.Add), EXTENDER),
                         HintRegistration(ClusterEvent(Resource.Pod, Action.Delete), EXTENDER),
+                        HintRegistration(
+                            ClusterEvent(Resource.Pod, Action.UpdatePodLabel), EXTENDER
+                        ),
                         HintRegistration(ClusterEvent(Resource.Pod, Action.Delete), PLUGINS[2]),
                     ]
                 },
@@ -155,14 +158,14 @@ class World:
             status = {"allocatable": {"cpu": cpu, "memory": "16Gi", "pods": "110", **others}}
             self.apply(Node, None, make_node(name, status=status))
 
-    def pod(self, name, **requests):
-        pod = _pod(name, "1", requests)
+    def pod(self, name, labels=None, **requests):
+        pod = _pod(name, "1", requests, labels)
         self.apply(Pod, None, pod)
         return pod
 
-    def changed(self, old, **requests):
-        """What the watch says of a pod that requests something else now."""
-        self.apply(Pod, old, _pod(old.name, "2", requests))
+    def changed(self, old, labels=None, **requests):
+        """What the watch says of a pod that has other labels and requests now."""
+        self.apply(Pod, old, _pod(old.name, "2", requests, labels))
 
     def confirm(self, pod):
         """What the watch says of a pod that was bound; the pod as it is now."""
@@ -212,7 +215,7 @@ class World:
         self.told.append((pod.name, reason, note))
 
 
-def _pod(name, version, requests):
+def _pod(name, version, requests, labels=None):
     container = {"name": "main", "resources": {"requests": requests}}
     manifest = {
         "metadata": {
@@ -220,6 +223,7 @@ def _pod(name, version, requests):
             "namespace": "ns",
             "uid": f"uid-{name}",
             "resourceVersion": version,
+            "labels": labels or {},
         },
         "spec": {"schedulerName": PROFILE, "containers": [container]},
     }

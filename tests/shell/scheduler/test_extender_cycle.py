@@ -11,6 +11,7 @@ from app.extender.errors import CallOutcome, TransportError
 from app.extender.events import ExtenderWarning
 from app.extender.transport import ExtenderResponse
 from app.model.objects import Node
+from app.model.selectors import from_map
 from app.observe.extender_reports import ExtenderReports
 from app.serving.extenders import PodName, WakeRequest
 from tests.shell.extender.fakes import URL, Seen, ok
@@ -49,6 +50,53 @@ async def until(condition, seconds=60):
     async with asyncio.timeout(seconds):
         while not condition():
             await asyncio.sleep(0.05)
+
+
+class TestSelectedPods:
+    ML = from_map({"team": "ml"})
+
+    async def test_other_pods_are_bound_while_the_extender_hangs(self):
+        ext = scripted(
+            lambda verb, request: asyncio.Event().wait(),
+            pod_selector=self.ML,
+            bind_verb="bind",
+            prioritize_verb="prioritize",
+        )
+        async with World(ext, parallelism=1).running() as world:
+            world.nodes("n1", "n2")
+            for number in range(20):
+                world.pod(f"p{number}", {"team": "web"})
+            await until(lambda: len(world.bound) == 20, seconds=1)
+            assert ext.fake.requests == []
+            world.pod("ours", {"team": "ml"})
+            await until(lambda: ext.fake.requests)
+        assert len(ext.fake.requests) == 1
+
+    async def test_a_pod_that_is_no_longer_selected_needs_no_answer(self):
+        ext = scripted(lambda verb, request: {"FailedNodes": {"n1": "no"}}, pod_selector=self.ML)
+        async with World(ext).running() as world:
+            world.nodes("n1")
+            pod = world.pod("p", {"team": "ml"})
+            await until(lambda: world.place(pod) == "unschedulable")
+            world.changed(pod, {"team": "web"})
+            await until(lambda: world.bound)
+        assert len(ext.fake.requests) == 1
+
+    async def test_a_change_of_labels_during_a_call_keeps_the_order(self):
+        ext = scripted(
+            lambda verb, request: after(1.0, everything(verb, request)),
+            pod_selector=self.ML,
+            serial=True,
+        )
+        async with World(ext).running() as world:
+            world.nodes("n1", "n2")
+            first = world.pod("first", {"team": "ml"})
+            await until(lambda: ext.fake.in_flight)
+            world.changed(first, {"team": "web"})
+            for number in range(3):
+                world.pod(f"p{number}", {"team": "ml"})
+            await until(lambda: len(world.bound) == 4)
+        assert ext.fake.most_in_flight == 1
 
 
 class TestChoice:
