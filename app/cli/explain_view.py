@@ -21,7 +21,13 @@ from app.observe.explain import (
     RankedNode,
     Waiting,
 )
-from app.observe.histories import AttemptRecord, ExtenderCall, PreemptedBy, Rejection
+from app.observe.histories import (
+    AttemptRecord,
+    ExtenderCall,
+    PreemptedBy,
+    Rejection,
+    ShadowCall,
+)
 
 _RESULTS: Final = {
     "bound": "green",
@@ -165,6 +171,8 @@ def _details(attempt: AttemptRecord) -> Iterator[RenderableType]:
         yield _section("Rejected by, in the last attempt", _refusals(attempt.refusals))
     if attempt.calls:
         yield _section("Calls to extenders in the last attempt", _calls(attempt.calls))
+    if attempt.shadows:
+        yield _section("Extenders in shadow, which decide nothing", _shadows(attempt.shadows))
     if attempt.steps:
         table = _table("Step", "Result", "Took")
         for step in attempt.steps:
@@ -218,6 +226,15 @@ def _bodies(attempts: Iterable[AttemptRecord]) -> Iterator[RenderableType]:
             "scheduler's configuration says how many are.",
             style="yellow",
         )
+
+
+def _shadows(calls: Iterable[ShadowCall]) -> Table:
+    table = _table("Extender", "Verb", "Compared with the decision", "Nodes kept", "Because")
+    for call in calls:
+        result = Text(call.result, style="green" if call.result == "same" else "yellow")
+        kept = "" if call.kept is None else f"{call.kept} of {call.nodes}"
+        table.add_row(call.extender, call.verb, result, kept, call.detail)
+    return table
 
 
 def _feasibility(now: Feasibility, width: int) -> Iterator[RenderableType]:

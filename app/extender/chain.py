@@ -108,10 +108,18 @@ class ExtenderChain:
     """The extenders of one configuration, shared by all profiles."""
 
     def __init__(
-        self, extenders: Sequence[HTTPExtender], sink: events.Sink = events.ignore
+        self,
+        extenders: Sequence[HTTPExtender],
+        sink: events.Sink = events.ignore,
+        shadows: Sequence[HTTPExtender] = (),
     ) -> None:
-        """Raises ExtenderConfigError when two extenders might both be asked to bind the same pod."""
+        """``shadows`` are not called by the chain, only kept and closed.
+
+        Raises ExtenderConfigError when two extenders might both be asked to bind the same pod."""
         self.extenders: Final = tuple(sorted(extenders, key=lambda e: e.ignorable))
+        self.shadows: Final = tuple(shadows)
+        #: The extenders of both kinds.
+        self.all: Final = (*self.extenders, *self.shadows)
         self._emit: Final = sink
         self._with: Final = {
             verb: tuple(e for e in self.extenders if e.supports(verb)) for verb in Verb
@@ -124,7 +132,7 @@ class ExtenderChain:
     @property
     def warnings(self) -> tuple[str, ...]:
         """Warnings about the configuration of the extenders."""
-        return tuple(warning for extender in self.extenders for warning in extender.warnings)
+        return tuple(warning for extender in self.all for warning in extender.warnings)
 
     def concerned(self, pod: Pod, verb: Verb) -> tuple[HTTPExtender, ...]:
         """The extenders that are interested in this pod, in order."""
@@ -132,7 +140,7 @@ class ExtenderChain:
 
     def may_concern(self, template: PodTemplate, labels: Labels) -> bool:
         """Whether any extender is interested in such pods, in some namespaces at least."""
-        return any(e.may_concern(template, labels) for e in self.extenders)
+        return any(e.may_concern(template, labels) for e in self.all)
 
     def warn(self, extender: str, text: str) -> None:
         """Emits a warning about an extender."""
@@ -226,7 +234,7 @@ class ExtenderChain:
 
     async def close(self) -> None:
         """Closes the connections of all extenders."""
-        for extender in self.extenders:
+        for extender in self.all:
             await extender.close()
 
     def _missing(self, pod: Pod) -> ExtenderError | None:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final, Generic, TypeVar
 from urllib.parse import urlsplit
-from weakref import WeakKeyDictionary
 
 import msgspec
 import numpy as np
@@ -17,13 +16,13 @@ from app.extender.breaker import Admission, Breaker, State
 from app.extender.config import ExtenderConfig, ExtenderConfigError, Verb, redacted
 from app.extender.errors import NO_ANSWER, CallOutcome, ErrorAnswer, ExtenderError, TransportError
 from app.extender.exchange import Large
+from app.extender.interest import Interest, LabelsOf
 from app.extender.memory import AnswerMemory
 from app.extender.tls import TLSSource
 from app.extender.transport import ExtenderResponse, HTTPTransport
 from app.http.files import TokenFile
 from app.http.proxy import proxy_for
-from app.model.pod import Pod, PodTemplate
-from app.model.selectors import EVERYTHING, Labels
+from app.model.pod import Pod
 from app.runtime.tasks import in_steps
 from app.state.columns.resources import Int64
 from app.wire import extender_v1 as wire
@@ -41,9 +40,6 @@ T = TypeVar("T")
 
 #: The pods on a node by UID, None for a node that does not exist.
 PodsOn = Callable[[str], Mapping[str, Pod] | None]
-
-#: The labels of a namespace, None for one that is not known.
-LabelsOf = Callable[[str], Labels | None]
 
 #: Scores of extenders (0 to 10 by convention) are multiplied by this to match those of plugins (0 to 100).
 SCORE_SCALE: Final = 10
@@ -88,10 +84,10 @@ class HTTPExtender:
         self._urls: Final = {verb: config.url(verb) for verb in Verb if config.path(verb)}
         #: Held during a call if only one may be in progress.
         self._turn: Final = asyncio.Lock() if config.serial else None
-        self._managed: Final = frozenset(r.name for r in config.managed_resources)
-        #: Whether a template's profile and resources concern the extender.
-        self._interest: Final[WeakKeyDictionary[PodTemplate, bool]] = WeakKeyDictionary()
-        self._labels_of: Final = labels_of
+        interest = Interest(config, labels_of)
+        #: Whether a pod concerns the extender, and whether such pods do in some namespaces at least.
+        self.is_interested: Final = interest.concerns
+        self.may_concern: Final = interest.may_concern
         self._timeout: Final = config.timeout
         self._warned = ""
 
@@ -113,39 +109,13 @@ class HTTPExtender:
 
     def why_not(self, verb: Verb) -> ExtenderError | None:
         """The error of a call that the breaker holds back; None if it would be made."""
-        if not self._breakers[verb].holds_back(asyncio.get_running_loop().time()):
+        if not self.holds_back(verb):
             return None
         return self._held_back(_Call(verb))
 
-    def is_interested(self, pod: Pod) -> bool:
-        """Whether this pod concerns the extender (docs/spec/extenders.md#interest).
-
-        A pod in a namespace that is not known yet matches every namespace selector: not asking may be worse.
-        """
-        if not self.may_concern(pod.template, pod.labels):
-            return False
-        selector = self.config.namespace_selector
-        if selector is EVERYTHING:
-            return True
-        labels = self._labels_of(pod.namespace)
-        return labels is None or selector.matches(labels)
-
-    def may_concern(self, template: PodTemplate, labels: Labels) -> bool:
-        """Whether such pods concern the extender in some namespaces at least."""
-        if self._managed or self.config.profiles:
-            concerns = self._interest.get(template)
-            if concerns is None:
-                concerns = self._interest[template] = self._concerns(template)
-            if not concerns:
-                return False
-        selector = self.config.pod_selector
-        return selector is EVERYTHING or selector.matches(labels)
-
-    def _concerns(self, template: PodTemplate) -> bool:
-        profiles = self.config.profiles
-        if profiles and template.spec.scheduler_name not in profiles:
-            return False
-        return not self._managed or asks_for(template, self._managed)
+    def holds_back(self, verb: Verb) -> bool:
+        """Whether the breaker would hold back a call."""
+        return self._breakers[verb].holds_back(asyncio.get_running_loop().time())
 
     async def filter(self, args: ExtenderArgs) -> FilterAnswer:
         """Calls filter: which of the nodes accept the pod. Raises ExtenderError."""
@@ -431,18 +401,6 @@ def _aligned(args: ExtenderArgs, hosts: list[str], scores: list[int]) -> Int64:
 def _no_error(error: str) -> None:
     if error:
         raise _Refusal(error)
-
-
-def asks_for(template: PodTemplate, resources: frozenset[str]) -> bool:
-    """Whether a container requests or limits one of these resources (docs/spec/extenders.md#interest)."""
-    spec = template.spec
-    return any(
-        name in resources
-        for container in (*spec.containers, *(spec.init_containers or ()))
-        if container.resources is not None
-        for amounts in (container.resources.requests, container.resources.limits)
-        for name in amounts or ()
-    )
 
 
 def _check_url(config: ExtenderConfig) -> None:

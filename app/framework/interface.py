@@ -207,6 +207,8 @@ class Eviction(msgspec.Struct, frozen=True):
     node_name: str
     victims: tuple[Pod, ...]
     progress: EvictionProgress
+    #: How many PodDisruptionBudgets the evictions violate.
+    num_pdb_violations: int = 0
 
 
 class ResourceClaimEffects(Protocol):

@@ -98,6 +98,25 @@ class PreemptionFinished(msgspec.Struct, frozen=True):
     succeeded: bool
 
 
+class ShadowAnswered(msgspec.Struct, frozen=True):
+    """The answer of an extender in shadow was compared with a decision."""
+
+    pod: Pod
+    #: The number of the attempt; 0 for a preemption.
+    attempt: int
+    #: The node that was decided on.
+    node: str
+    extender: str
+    verb: str
+    #: ``same``, ``chosen_node_refused``, ``other_node_best``, ``other_victims`` or ``failed``.
+    result: str
+    #: What differs, or the error.
+    detail: str
+    #: How many nodes it was sent, and how many it kept (None if that is not known).
+    nodes: int
+    kept: int | None
+
+
 SchedulerEvent = (
     AttemptStarted
     | NodeSelected
@@ -107,6 +126,7 @@ SchedulerEvent = (
     | PreemptionStarted
     | VictimEvicted
     | PreemptionFinished
+    | ShadowAnswered
 )
 
 #: Takes every event.

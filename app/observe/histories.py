@@ -33,6 +33,7 @@ from app.observe.events import (
     NodeSelected,
     PodBound,
     PreemptionStarted,
+    ShadowAnswered,
     VictimEvicted,
     by_type,
 )
@@ -73,6 +74,18 @@ class ExtenderCall(msgspec.Struct, rename="camel"):
     ignored_error: str = ""
     #: None if they are not kept, or no longer.
     bodies: CallBodies | None = None
+
+
+class ShadowCall(msgspec.Struct, rename="camel", frozen=True):
+    """How the answer of an extender in shadow compares with the decision (see ShadowAnswered)."""
+
+    extender: str
+    verb: str
+    result: str
+    detail: str = ""
+    #: How many nodes it was sent, and how many it kept.
+    nodes: int = 0
+    kept: int | None = None
 
 
 class Rejection(msgspec.Struct, rename="camel", frozen=True):
@@ -122,6 +135,8 @@ class AttemptRecord(msgspec.Struct, rename="camel"):
     refusals: tuple[Rejection, ...] = ()
     calls: list[ExtenderCall] = msgspec.field(default_factory=list)
     steps: tuple[BindingStep, ...] = ()
+    #: Answers of extenders in shadow.
+    shadows: tuple[ShadowCall, ...] = ()
 
     def same_end(self, other: "AttemptRecord") -> bool:
         """Whether both ended with the same result and message."""
@@ -196,6 +211,7 @@ class Histories:
                 AttemptFailed: self._failed,
                 PreemptionStarted: self._preempting,
                 VictimEvicted: self._evicted,
+                ShadowAnswered: self._shadowed,
                 CallFinished: self._called,
                 CallHeldBack: self._held_back,
                 NodesRejected: self._rejected,
@@ -241,6 +257,21 @@ class Histories:
         by = event.preemptor
         preempted = PreemptedBy(self._wall(), by.key, by.uid, event.node)
         self._history(event.victim).preempted = preempted
+
+    def _shadowed(self, event: ShadowAnswered) -> None:
+        history = self._by_uid.get(event.pod.uid)
+        attempts = history.attempts if history is not None else ()
+        attempt = next(
+            (a for a in attempts if a.number == event.attempt or not event.attempt), None
+        )
+        if history is None or attempt is None or len(attempt.shadows) >= MAX_CALLS:
+            return
+        attempt.shadows += (
+            ShadowCall(
+                event.extender, event.verb, event.result, event.detail, event.nodes, event.kept
+            ),
+        )
+        self._weigh(history)
 
     def _called(self, event: CallFinished) -> None:
         verb, outcome = event.verb.value, event.outcome.value
@@ -379,7 +410,8 @@ class Histories:
 def _size(attempt: AttemptRecord) -> int:
     """The number of characters in its texts."""
     reasons = sum(len(text) for each in attempt.refusals for text in each.reasons)
-    return len(attempt.message) + reasons + sum(len(call.ignored_error) for call in attempt.calls)
+    ignored = sum(len(call.ignored_error) for call in attempt.calls)
+    return len(attempt.message) + reasons + ignored + sum(len(s.detail) for s in attempt.shadows)
 
 
 def rejections_of(diagnosis: Diagnosis) -> tuple[Rejection, ...]:

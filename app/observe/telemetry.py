@@ -28,6 +28,7 @@ from app.observe.events import (
     PodBound,
     PreemptionStarted,
     SchedulerEvent,
+    ShadowAnswered,
     by_type,
 )
 from app.observe.extender_reports import ExtenderReports
@@ -99,6 +100,11 @@ class Telemetry:
         self.extender_reports.on(event)
         log_event(event)
 
+    def on_shadow(self, event: ExtenderEvent) -> None:
+        """Passes on an event about an extender in shadow, whose calls belong to no attempt."""
+        self.extender_metrics.on(event)
+        log_event(event)
+
     def expect(self, extenders: Iterable[HTTPExtender]) -> None:
         """Creates the series of these extenders before their first calls."""
         for extender in extenders:
@@ -137,6 +143,21 @@ def _log_preempting(event: PreemptionStarted) -> None:
             preemptor=event.preemptor.key,
             node=event.node,
             victims=len(event.victims),
+        )
+
+
+def _log_shadow(event: ShadowAnswered) -> None:
+    if event.result != "same" and logs.enabled(_OUTCOMES):
+        logs.info(
+            log,
+            "Extender in shadow differs",
+            v=_OUTCOMES,
+            pod=event.pod.key,
+            node=event.node,
+            extender=event.extender,
+            verb=event.verb,
+            result=event.result,
+            detail=event.detail,
         )
 
 
@@ -209,6 +230,7 @@ log_event: Final = by_type(
         NodeSelected: log_scores,
         PodBound: _log_bound,
         PreemptionStarted: _log_preempting,
+        ShadowAnswered: _log_shadow,
         CallFinished: _log_call,
         NodesScored: _log_extender_scores,
         BreakerChanged: _log_breaker,

@@ -99,7 +99,8 @@ class Attempt:
         self._filtered: Filtered | None = None
         #: The extenders' rejections by node name; kept when the nodes are evaluated again.
         self.extender_verdicts: dict[str, Status] = {}
-        self._ranked: tuple[Rows, Int64] | None = None
+        #: The rows that ``choose`` compared, and their totals; None if there was only one.
+        self.ranked: tuple[Rows, Int64] | None = None
         #: Whether ``find`` and ``still_fits`` may raise Unfinished; they can be called again then.
         self.may_pause = False
 
@@ -164,7 +165,7 @@ class Attempt:
             totals = self.rank(rows)
             if extra is not None:
                 totals = totals + extra
-            self._ranked = (rows, totals)
+            self.ranked = (rows, totals)
             row = int(rows[best(totals, self._rng)])
         return Choice(row, self._table.names[row], len(rows), self._table.node_count)
 
@@ -174,9 +175,9 @@ class Attempt:
 
         Valid while the table is unchanged. Empty if only one node was feasible. Raises SchedulingError.
         """
-        if self._ranked is None:
+        if self.ranked is None:
             return Scores([], {}, np.zeros(0, np.int64))
-        rows, totals = self._ranked
+        rows, totals = self.ranked
         return Scores(self.names(rows), self.plugin_scores(rows), totals)
 
     def plugin_scores(self, rows: Rows) -> dict[str, Int64]:

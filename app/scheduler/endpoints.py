@@ -89,6 +89,10 @@ class Endpoints:
                 telemetry.histories,
                 lambda: scheduler.writer.doubts,
                 lambda: (informer.describe() for informer in scheduler.informers),
+                lambda: {
+                    "calls": list(telemetry.extender_metrics.figures()),
+                    "shadows": list(scheduler.shadows.describe()),
+                },
                 dumps,
                 profiling=scheduler.settings.configuration.enable_profiling,
             ).routes(),

@@ -106,6 +106,10 @@ class ExtenderCycle:
         """Whether any extender filters or prioritizes for this pod."""
         return bool(self._lane(pod))
 
+    def calls(self, pod: Pod) -> bool:
+        """Whether any extender may be called for this pod, with any verb."""
+        return any(e.is_interested(pod) for e in self._chain.extenders)
+
     def gate(self, *, room: bool) -> Admits | None:
         """Which lanes of the activeQ are open now, None for all; without ``room`` only that of pods without extenders."""
         return self._serial.gate(room=room)
@@ -157,7 +161,7 @@ class ExtenderCycle:
         asked: set[str],
     ) -> FilterResult:
         """Runs the candidates through the filters. Raises ExtenderError."""
-        args = ExtenderArgs(attempt.pod, candidates.names, self._node_json)
+        args = ExtenderArgs(attempt.pod, candidates.names, self._table.node_json)
         result = await self._chain.filter(args)
         self._serial.observe(result)
         if result.error is not None:
@@ -231,12 +235,6 @@ class ExtenderCycle:
             return candidates.rows
         row_of = self._table.row_of
         return np.array([row_of.get(name, -1) for name in names], np.intp)
-
-    def _node_json(self, name: str) -> bytes | None:
-        """A node's JSON as it is sent to extenders; None for a node that has gone since."""
-        row = self._table.row_of.get(name)
-        node = None if row is None else self._table.nodes[row]
-        return None if node is None else node.raw
 
 
 def _aligned(names: list[str], scored: list[str], scores: Int64) -> Int64:

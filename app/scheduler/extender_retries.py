@@ -15,8 +15,8 @@ from typing import Final
 
 import msgspec
 
-from app.extender.client import asks_for
 from app.extender.errors import ExtenderError
+from app.extender.interest import asks_for
 from app.model.pod import Pod
 from app.observe.extender_reports import ExtenderReports
 from app.scheduler.parts import Parts

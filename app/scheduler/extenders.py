@@ -3,9 +3,10 @@
 from collections.abc import Callable
 
 from app.extender.chain import ExtenderChain
-from app.extender.client import HTTPExtender, LabelsOf
+from app.extender.client import HTTPExtender
 from app.extender.config import BreakerSettings, ExtenderConfig, TLSConfig, Verb
 from app.extender.events import Sink
+from app.extender.interest import LabelsOf
 from app.extender.memory import AnswerMemory
 from app.model.selectors import (
     EVERYTHING,
@@ -23,20 +24,28 @@ from app.settings.plain import to_struct
 
 def make_chain(
     settings: Settings,
-    sink: Sink,
+    sinks: tuple[Sink, Sink],
     may_call: Callable[[], bool],
     memory: AnswerMemory,
     labels_of: LabelsOf,
 ) -> ExtenderChain:
     """The chain of configured extenders; ``may_call`` is asked right before each call, ``labels_of`` is for namespaces.
 
-    Raises ExtenderConfigError.
+    The second sink is for extenders in shadow. Raises ExtenderConfigError.
     """
-    extenders = [
-        HTTPExtender(config, sink=sink, may_call=may_call, memory=memory, labels_of=labels_of)
-        for config in extender_configs(settings)
-    ]
-    return ExtenderChain(extenders, sink)
+    extenders: list[HTTPExtender] = []
+    shadows: list[HTTPExtender] = []
+    for config in extender_configs(settings):
+        made = HTTPExtender(
+            config,
+            sink=sinks[config.shadow],
+            may_call=may_call,
+            # Large answers of a shadow must not take the places of others.
+            memory=AnswerMemory(0) if config.shadow else memory,
+            labels_of=labels_of,
+        )
+        (shadows if config.shadow else extenders).append(made)
+    return ExtenderChain(extenders, sinks[0], shadows)
 
 
 def extender_configs(settings: Settings) -> list[ExtenderConfig]:
@@ -78,19 +87,17 @@ def _tls(tls: ExtenderTLSConfig | None) -> TLSConfig | None:
 
 def selects_namespaces(chain: ExtenderChain) -> bool:
     """Whether the labels of namespaces decide which pods concern an extender."""
-    return any(e.config.namespace_selector is not EVERYTHING for e in chain.extenders)
+    return any(e.config.namespace_selector is not EVERYTHING for e in chain.all)
 
 
 def wants_whole_nodes(chain: ExtenderChain) -> bool:
     """Whether any extender is sent complete Node objects."""
     return any(
         not e.config.node_cache_capable and (e.supports(Verb.FILTER) or e.supports(Verb.PRIORITIZE))
-        for e in chain.extenders
+        for e in chain.all
     )
 
 
 def wants_whole_victims(chain: ExtenderChain) -> bool:
     """Whether any extender is sent the complete Pod objects of preemption victims."""
-    return any(
-        not e.config.node_cache_capable and e.supports(Verb.PREEMPT) for e in chain.extenders
-    )
+    return any(not e.config.node_cache_capable and e.supports(Verb.PREEMPT) for e in chain.all)

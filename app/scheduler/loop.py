@@ -24,6 +24,7 @@ from app.scheduler.binding import AssumedPod, Binder
 from app.scheduler.extender_cycle import Choose, ExtenderCycle, in_turns
 from app.scheduler.failures import FailureHandler
 from app.scheduler.parts import Parts
+from app.scheduler.shadow_extenders import ShadowExtenders
 from app.state.cache import CacheError
 from app.state.queue.active_queue import Admits
 from app.state.queue.queued_pod import QueuedPod
@@ -48,6 +49,7 @@ class SchedulingLoop:
         *,
         frameworks: Mapping[str, Framework],
         extenders: ExtenderCycle | None,
+        shadows: ShadowExtenders | None = None,
         binder: Binder,
         failures: FailureHandler,
         parallelism: int,
@@ -57,6 +59,7 @@ class SchedulingLoop:
         self._state: Final = parts.state
         self._frameworks: Final = frameworks
         self._extenders: Final = extenders
+        self._shadows: Final = shadows
         self._binder: Final = binder
         self._failures: Final = failures
         self._emit: Final = parts.sink
@@ -173,7 +176,7 @@ class SchedulingLoop:
         """``choose`` asks extenders; None if the pod concerns none."""
         started = self._clock.monotonic()
         profile = attempt.framework.profile_name
-        if self._extenders is not None:
+        if self._extenders is not None and self._extenders.calls(queued.pod):
             self._emit(AttemptStarted(queued, profile))
         try:
             if choose is None:
@@ -208,6 +211,8 @@ class SchedulingLoop:
                     attempt.scores,
                 )
             )
+            if self._shadows is not None:
+                self._shadows.placed(queued, attempt, choice)
             self._commit(queued, attempt, choice, started)
 
     def _commit(self, queued: QueuedPod, attempt: Attempt, choice: Choice, started: float) -> None:

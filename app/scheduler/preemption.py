@@ -56,8 +56,12 @@ class Evictor:
         events: PodEvents,
         patcher: StatusPatcher,
         stop_unbound: Callable[[str], bool],
+        decided: Callable[[Eviction], None],
     ) -> None:
-        """``stop_unbound`` stops a pod, by uid, that is not bound yet; it returns False if there is none or it is too late."""
+        """``stop_unbound`` stops a pod, by uid, that is not bound yet; it returns False if there is none or it is too late.
+
+        ``decided`` is called before an eviction starts.
+        """
         self._state: Final = parts.state
         self._writer: Final = writer
         self._events: Final = events
@@ -66,6 +70,7 @@ class Evictor:
         self._clock: Final = parts.clock
         self._spawn: Final = parts.spawn
         self._stop_unbound: Final = stop_unbound
+        self._decided: Final = decided
         self._slots: Final = asyncio.Semaphore(MAX_EVICTING)
         self.preemptions: Final = Limiter(MAX_PREEMPTING)
 
@@ -77,6 +82,7 @@ class Evictor:
         staying = [victim for victim in victims if not victim.terminating]
         if not staying:
             return
+        self._decided(eviction)
         self._emit(PreemptionStarted(preemptor, eviction.node_name, victims))
         eviction.progress.begin(preemptor.uid)
         self.preemptions.add(1)

@@ -50,6 +50,7 @@ from app.scheduler.endpoints import Endpoints, served
 from app.scheduler.extenders import make_chain
 from app.scheduler.options import RunOptions
 from app.scheduler.parts import ApiServer, Budgets, Runtime
+from app.scheduler.shadow_extenders import MAX_CALLS
 from app.scheduler.wiring import Scheduler
 from app.serving.health import Check
 from app.serving.server import Listening
@@ -320,14 +321,14 @@ class Process:
     async def _extenders(self) -> AsyncIterator[ExtenderChain]:
         chain = make_chain(
             self._settings,
-            self._telemetry.on_extender,
+            (self._telemetry.on_extender, self._telemetry.on_shadow),
             self.may_write,
             self._answers,
             self._labels_of_namespace,
         )
         for warning in chain.warnings:
             log.warning("%s", warning)
-        self._telemetry.expect(chain.extenders)
+        self._telemetry.expect(chain.all)
         try:
             yield chain
         finally:
@@ -435,6 +436,7 @@ class Process:
             + watches
             + self._settings.extension.max_bindings_in_flight
             + config.parallelism * len(chain.extenders)
+            + MAX_CALLS * len(chain.shadows)
         )
         have = self._limits.descriptors
         if have < needed:

@@ -9,6 +9,8 @@ import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final
 
+import numpy as np
+
 from app.extender.chain import ExtenderChain
 from app.framework.args import Profile
 from app.framework.interface import QueueSortPlugin
@@ -37,6 +39,7 @@ from app.scheduler.preemption import Evictor, ExtenderPreemption
 from app.scheduler.profiles import build_framework, hints, plugin_names
 from app.scheduler.reports import Reports
 from app.scheduler.serial_extenders import extenders_of
+from app.scheduler.shadow_extenders import ShadowExtenders
 from app.scheduler.status_patches import StatusPatcher
 from app.settings.defaults import IN_TREE_CAPABILITIES
 from app.settings.load import Settings
@@ -116,15 +119,17 @@ class Scheduler:
         self._telemetry.extender_reports.send_to(self._pod_events)
         self.retries: Final = ExtenderRetries(
             self.parts,
-            [extender.name for extender in chain.extenders],
+            [extender.name for extender in chain.all],
             self._telemetry.extender_reports,
         )
+        self.shadows: Final = self._make_shadows(profiles)
         self.evictor: Final = Evictor(
             self.parts,
             writer=self.writer,
             events=self._pod_events,
             patcher=self.patcher,
             stop_unbound=self._stop_unbound,
+            decided=self.shadows.preempting,
         )
         self.effects: Final = self._make_effects()
         self.failures: Final = FailureHandler(self.parts, self.effects, self._reports)
@@ -298,17 +303,29 @@ class Scheduler:
             self.parts,
             frameworks=self.frameworks,
             extenders=self._make_extender_cycle(profiles) if self._chain else None,
+            shadows=self.shadows if self._chain.shadows else None,
             binder=self.binder,
             failures=self.failures,
             parallelism=self.settings.configuration.parallelism,
             limits=(self.binder.writes, self.evictor.preemptions),
         )
 
+    def _make_shadows(self, profiles: Sequence[Profile]) -> ShadowExtenders:
+        return ShadowExtenders(
+            self._chain.shadows,
+            self.state.table,
+            percentages=_percentages(profiles),
+            rng=np.random.default_rng(0),
+            spawn=self._spawn,
+            sink=self._telemetry.on,
+            busy=lambda: self.state.ready,
+        )
+
     def _make_extender_cycle(self, profiles: Sequence[Profile]) -> ExtenderCycle:
         return ExtenderCycle(
             self._chain,
             self.state.table,
-            percentages={p.scheduler_name: p.percentage_of_nodes_to_score or 0 for p in profiles},
+            percentages=_percentages(profiles),
             rng=self._rng,
             retries=self.retries,
             notify=self.flusher.notify,
@@ -376,6 +393,8 @@ class Scheduler:
             patches=lambda: len(self.patcher),
             patches_dropped=lambda: self.patcher.dropped,
             doubts=lambda: len(self.writer.doubts),
+            shadow_results=self.shadows.results,
+            shadow_not_asked=self.shadows.not_asked,
         )
 
     # ------------------------------------------------------------ life cycle
@@ -410,6 +429,10 @@ class Scheduler:
                 self.evictor.preemptions.count,
                 len(self.patcher),
             )
+
+
+def _percentages(profiles: Sequence[Profile]) -> dict[str, int]:
+    return {p.scheduler_name: p.percentage_of_nodes_to_score or 0 for p in profiles}
 
 
 def _relabelled(old: Namespace | None, new: Namespace | None) -> bool:

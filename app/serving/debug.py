@@ -12,6 +12,7 @@ path                                  shows
 /debug/pods                           the pods handled last, with their last attempts
 /debug/pods/NAMESPACE/NAME            what ``explain`` prints
 /debug/nodes/NAME                     a node with its pods (JSON)
+/debug/extenders                      calls to each extender, and how those in shadow compare (JSON)
 /debug/feed                           all of it as it changes (see app.serving.feed)
 /debug/tasks                          the tasks of the event loop, and where each waits
 /debug/flags/v                        PUT changes the verbosity of the log
@@ -57,6 +58,7 @@ class DebugPages:
         histories: Histories,
         doubts: Callable[[], Sequence[Doubt]],
         watches: Callable[[], Iterable[Mapping[str, Any]]],
+        extenders: Callable[[], Mapping[str, Any]],
         dumps: Dumps,
         *,
         profiling: bool,
@@ -67,6 +69,7 @@ class DebugPages:
         self._histories: Final = histories
         self._doubts: Final = doubts
         self._watches: Final = watches
+        self._extenders: Final = extenders
         self._dumps: Final = dumps
         self._profiling: Final = profiling
 
@@ -79,6 +82,7 @@ class DebugPages:
             web.get("/debug/cache", self._cache),
             web.get("/debug/cache/compare", self._compare),
             web.get("/debug/watches", self._watches_page),
+            web.get("/debug/extenders", self._extenders_page),
             web.get("/debug/pods", self._pods),
             web.get("/debug/pods/{namespace}/{name}", self._pod),
             web.get("/debug/nodes/{name}", self._node),
@@ -100,6 +104,9 @@ class DebugPages:
         entries = (_entry(QueueEntry.of(queued)) for queued in self._queue.all_pods())
         parts = json_parts(entries, b'{"counts":%b,"pods":' % counts, b"}")
         return await self._dumps.streamed(request, parts, JSON)
+
+    async def _extenders_page(self, _request: web.Request) -> web.Response:
+        return as_json(self._extenders())
 
     async def _bindings(self, _request: web.Request) -> web.Response:
         now = asyncio.get_running_loop().time()

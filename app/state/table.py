@@ -200,6 +200,12 @@ class NodeTable:
         names: list[str] = self._name_column.take(rows).tolist()
         return names
 
+    def node_json(self, name: str) -> bytes | None:
+        """A node's JSON as it is sent to extenders, if it is kept; None for an unknown node."""
+        row = self.row_of.get(name)
+        node = None if row is None else self.nodes[row]
+        return None if node is None else node.raw
+
     # ------------------------------------------------------------ nodes
 
     def set_node(self, node: Node) -> int:

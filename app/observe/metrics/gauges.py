@@ -43,6 +43,10 @@ class Sources(NamedTuple):
     patches_dropped: Callable[[], int]
     #: Bindings that were sent and whose outcome is unknown.
     doubts: Callable[[], int]
+    #: Comparisons with extenders in shadow, by extender, verb and result.
+    shadow_results: Callable[[], Values] = dict
+    #: Decisions that an extender in shadow was not asked about, by extender and reason.
+    shadow_not_asked: Callable[[], Values] = dict
 
 
 class _Computed(NamedTuple):
@@ -148,6 +152,20 @@ _SCHEDULER: Final = (
         "aiokube_scheduler_bindings_in_doubt",
         "Bindings that were sent and whose outcome is unknown; their pods keep their places.",
         lambda sources: {(): sources.doubts()},
+    ),
+    _Computed(
+        "aiokube_scheduler_extender_shadow_comparisons_total",
+        "Answers of extenders in shadow by how they compare with the decisions.",
+        lambda sources: sources.shadow_results(),
+        ("extender", "verb", "result"),
+        counter=True,
+    ),
+    _Computed(
+        "aiokube_scheduler_extender_shadow_not_asked_total",
+        "Decisions that an extender in shadow was not asked about, because too many waited or its breaker was open.",
+        lambda sources: sources.shadow_not_asked(),
+        ("extender", "reason"),
+        counter=True,
     ),
 )
 

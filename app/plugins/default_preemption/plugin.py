@@ -142,7 +142,8 @@ class DefaultPreemption:
         if chosen is None:
             return PostFilterResult(unschedulable(NO_CANDIDATE))
         node, victims = chosen
-        effects.evict(Eviction(pod, node, victims.pods, self._running))
+        violations = victims.num_pdb_violations
+        effects.evict(Eviction(pod, node, victims.pods, self._running, violations))
         return PostFilterResult(SUCCESS, node)
 
     def _on_nominated_node(self, pod: Pod, diagnosis: Diagnosis) -> Iterable[Pod]:

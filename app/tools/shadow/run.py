@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgspec
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 
-from app.extender.client import asks_for
+from app.extender.interest import Interest
 from app.kube.connection import Connection, user_agent
 from app.kube.credentials import CredentialFailures
 from app.kube.errors import UNREADABLE, KubeApiError
@@ -30,6 +30,7 @@ from app.kube.watch_decoder import ResourceKind
 from app.model.clock import Clock
 from app.model.objects import Node
 from app.model.pod import Pod
+from app.model.selectors import Labels
 from app.observe.metrics.gauges import register_credentials
 from app.observe.metrics.process import ClientMetrics, LoopLag, ServingMetrics
 from app.observe.metrics.series import MetricFamilies
@@ -39,6 +40,7 @@ from app.runtime.limits import return_free_memory
 from app.runtime.signals import StopRequest
 from app.runtime.tasks import in_steps, spawn_eternal
 from app.scheduler import kinds
+from app.scheduler.extenders import extender_configs
 from app.scheduler.profiles import plugin_names
 from app.serving.access import Authenticator, Authorizer
 from app.serving.health import Check, HealthEndpoints, ping
@@ -122,6 +124,12 @@ class Shadow:
         classes = registry.registry(entry_points(group=registry.GROUP))
         self._profiles: Final = loaded.to_plain(registry.capabilities(classes))
         self.world: Final[World] = make_world(self._profiles, classes, self._rng)
+        #: The URL of each extender that takes part in decisions, and which pods concern it.
+        self._extenders: Final = [
+            (config.name, Interest(config, self._labels_of_namespace))
+            for config in extender_configs(self._settings)
+            if not config.shadow and (config.filter_verb or config.prioritize_verb)
+        ]
         self.timeline: Final = Timeline(self.world.state, window=_WINDOW, limit=_UNDOABLE)
         self._judge: Final = Judge(
             self.timeline, self.world.profiles, self._rng, incomparable=self._incomparable
@@ -304,13 +312,15 @@ class Shadow:
         if self._journal is not None:
             self._journal.put(verdict)
 
+    def _labels_of_namespace(self, name: str) -> Labels | None:
+        namespace = self.world.state.cluster.namespaces.get(name)
+        return None if namespace is None else namespace.labels
+
     def _incomparable(self, pod: Pod) -> str:
         """The extender that would have to be asked about the pod."""
-        for extender in self._settings.configuration.extenders:
-            names = frozenset(resource.name for resource in extender.managed_resources)
-            decides = extender.filter_verb or extender.prioritize_verb
-            if decides and (not names or asks_for(pod.template, names)):
-                return _EXTENDED.format(extender.url_prefix)
+        for url, interest in self._extenders:
+            if interest.concerns(pod):
+                return _EXTENDED.format(url)
         return ""
 
     # ------------------------------------------------------------ the imagined cluster

@@ -48,7 +48,10 @@ def test_configurations(text):
         "extenders": [{"urlPrefix": url, "filterVerb": "filter"} for url in urls],
     }
     configs = extender_configs(load(yaml.safe_dump_all([first, *documents])).settings)
-    assert [config.serial for config in configs] == [True] * len(urls)
+    options = documents[0].get("extenders", ())
+    for field in ("serial", "shadow"):
+        told = [each[field] for each in options if field in each]
+        assert [getattr(c, field) for c in configs if getattr(c, field)] == told
 
 
 def test_there_are_some():

@@ -71,10 +71,12 @@ def config(**fields):
     )
 
 
-def extender(reply=None, *, sink=ignore, **fields):
+def extender(reply=None, *, sink=ignore, labels_of=lambda _namespace: None, **fields):
     """An extender whose transport is ``.fake``."""
     fake = FakeTransport(reply or (lambda path, body: {}))
-    made = HTTPExtender(config(**fields), transport=fake, sink=sink, environ={})
+    made = HTTPExtender(
+        config(**fields), transport=fake, sink=sink, environ={}, labels_of=labels_of
+    )
     made.fake = fake
     return made
 

@@ -21,6 +21,7 @@ from app.observe.events import (
     NodeSelected,
     PodBound,
     PreemptionStarted,
+    ShadowAnswered,
     VictimEvicted,
 )
 from app.observe.histories import MAX_CALLS, MAX_VICTIMS, Histories, Rejection, rejections_of
@@ -222,6 +223,21 @@ def test_a_victim_knows_who_has_preempted_it(histories):
 
 
 # ---------------------------------------------------------------- extenders
+
+
+def test_answers_of_extenders_in_shadow_belong_to_the_attempt(histories):
+    pod = queued()
+    fail(histories, pod)
+    histories.on(
+        ShadowAnswered(pod.pod, pod.attempts, "n1", "http://a", "filter", "same", "", 3, 2)
+    )
+    histories.on(ShadowAnswered(pod.pod, 9, "n1", "http://a", "filter", "same", "", 3, 2))
+    histories.on(ShadowAnswered(make_pod("x"), 1, "n1", "http://a", "filter", "same", "", 3, 2))
+    (attempt,) = attempts(histories)
+    (told,) = attempt.shadows
+    assert (told.extender, told.verb, told.result) == ("http://a", "filter", "same")
+    assert (told.nodes, told.kept) == (3, 2)
+    assert histories.of("default", "x") is None
 
 
 def call(histories, extender, verb=Verb.FILTER, outcome=CallOutcome.SUCCESS):

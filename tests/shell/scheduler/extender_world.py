@@ -27,6 +27,7 @@ from app.scheduler.parts import Parts
 from app.scheduler.permits import WaitingPods
 from app.scheduler.profiles import build_framework
 from app.scheduler.serial_extenders import extenders_of
+from app.scheduler.shadow_extenders import ShadowExtenders
 from app.settings.load import load
 from app.state.cache import Cache
 from app.state.cluster import Cluster
@@ -47,9 +48,12 @@ _CONFIG = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfig
 class World:
     """``bound`` maps pods to nodes; ``told`` has (pod, reason, note) of every event."""
 
-    def __init__(self, *extenders, parallelism=16, percentage=100, seed=0, max_writing=64):
+    def __init__(
+        self, *extenders, parallelism=16, percentage=100, seed=0, max_writing=64, shadows=()
+    ):
         self.clock = LoopClock()
         self.bound, self.told, self.attempts = {}, [], []
+        self.compared = []
         self._group = asyncio.TaskGroup()
         rng = np.random.default_rng(seed)
         self.chain = ExtenderChain(extenders)
@@ -81,10 +85,20 @@ class World:
             retries=self.retries,
             notify=self.flusher.notify,
         )
+        self.shadows = ShadowExtenders(
+            shadows,
+            self.state.table,
+            percentages={PROFILE: percentage},
+            rng=np.random.default_rng(0),
+            spawn=self._spawn,
+            sink=self.compared.append,
+            busy=lambda: self.state.ready,
+        )
         self.loop = SchedulingLoop(
             parts,
             frameworks={PROFILE: self.framework},
             extenders=search,
+            shadows=self.shadows if shadows else None,
             binder=self.binder,
             failures=failures,
             parallelism=parallelism,

@@ -70,6 +70,7 @@ class World:
             events=self,
             patcher=patcher,
             stop_unbound=lambda _uid: False,
+            decided=lambda _eviction: None,
         )
         binder = Binder(
             parts,

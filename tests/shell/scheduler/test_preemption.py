@@ -139,6 +139,7 @@ class World:
             events=SimpleNamespace(pod_event=self._event),
             patcher=StatusPatcher(self.server, start),
             stop_unbound=self._stop,
+            decided=lambda _eviction: None,
         )
 
     def _on(self, event):

@@ -8,8 +8,9 @@ import pytest
 
 from app.framework.testing import make_object, make_pod
 from app.model.devices import ResourceClaim
-from app.model.objects import StorageClass, VolumeAttachment
+from app.model.objects import Namespace, StorageClass, VolumeAttachment
 from app.model.pod import Pod
+from app.model.selectors import from_map
 from app.scheduler.status_patches import StatusPatch
 from app.state.queue.queued_pod import Place
 from app.state.queue.unschedulable_pods import MAX_STEP
@@ -23,8 +24,9 @@ pytestmark = pytest.mark.looptime
 class Script:
     """An extender of which each filter call is answered by the next of some functions, and then by the last."""
 
-    def __init__(self, *replies):
+    def __init__(self, *replies, **fields):
         self.calls = 0
+        self._fields = fields
         self._replies = replies
 
     def _reply(self, _verb, _sent):
@@ -33,7 +35,7 @@ class Script:
 
     def __call__(self, sink):
         others = {"prioritize_verb": "", "preempt_verb": "", "bind_verb": ""}
-        return [extender(self._reply, sink=sink, **others)]
+        return [extender(self._reply, sink=sink, **others, **self._fields)]
 
 
 async def scheduled_for(world, seconds):
@@ -176,3 +178,26 @@ async def test_objects_that_are_refused_keep_no_others_out():
         await scheduled_for(world, 1)
         assert [it.name for it in scheduler.state.cluster.lister(StorageClass)] == ["good"]
     assert bindings(world) == ["a"]
+
+
+async def test_a_pod_that_was_rejected_is_tried_again_when_the_labels_of_its_namespace_change():
+    selected = {"default": {"licences": "yes"}}
+    script = Script(
+        lambda: {"nodenames": [], "failedNodes": {"a": "no"}},
+        namespace_selector=from_map({"licences": "yes"}),
+        labels_of=selected.get,
+    )
+    async with running("a", extenders=script) as world:
+        before, after = (
+            make_object(Namespace, {"metadata": {"name": "default", "labels": labels}})
+            for labels in ({"licences": "yes"}, {})
+        )
+        watch = world.scheduler._handler(Namespace)
+        watch(None, before)
+        world.add(pod_for_extenders())
+        await scheduled_for(world, 20)
+        assert (script.calls, bindings(world)) == (1, [])
+        selected["default"] = {}
+        watch(before, after)
+        await scheduled_for(world, 1)
+    assert (script.calls, bindings(world)) == (1, ["a"])
