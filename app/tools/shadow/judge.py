@@ -70,6 +70,8 @@ _MOMENTS: Final = 16
 _OWN_SECONDS: Final = 2.0
 #: Victims that are remembered.
 _CLAIMED: Final = 4096
+#: Named like a plugin where a look at some of the nodes only would explain a difference.
+_PERCENTAGE: Final = "percentageOfNodesToScore"
 #: Up to this many better nodes, the changes that concern them are tried first.
 _FEW_NODES: Final = 200
 #: Pods from which the latency of the cluster's scheduler is estimated.
@@ -582,12 +584,17 @@ class Judge:
             best = int(totals.argmax())
             possible = factors(totals, by_plugin, at)
             plugins = tuple(f.plugin for f in possible) or largest(by_plugin, at, best)
+            changes = [str(f) for f in possible[:3]]
+            percentage = self._percentage_for(totals, at)
+            if percentage:
+                plugins += (_PERCENTAGE,)
+                changes.append(f"{_PERCENTAGE} would have to be {percentage} or less")
             verdict = msgspec.structs.replace(
                 verdict,
                 scores={name: int(scores[at]) for name, scores in by_plugin.items()},
                 scores_here={name: int(scores[best]) for name, scores in by_plugin.items()},
                 plugins=plugins,
-                change="; or ".join(str(f) for f in possible[:3]),
+                change="; or ".join(changes),
             )
         elif verdict.kind in {FITS, OTHER_MESSAGE}:
             plugins = plugins_of_message(verdict.message, verdict.message_here)
@@ -599,6 +606,13 @@ class Judge:
                 said = f"{', '.join(plugins)} would have to be as in the default configuration"
                 return msgspec.structs.replace(verdict, plugins=plugins, change=said)
         return verdict
+
+    def _percentage_for(self, totals: Int64, at: int) -> int:
+        """The highest percentageOfNodesToScore with which the chosen node may have been the best one; 0 if there is none."""
+        nodes, looked_at = self._state.table.node_count, np.count_nonzero(totals <= totals[at])
+        percentage = int(looked_at * 100 // max(nodes, 1))
+        enough = percentage > 0 and looked_at >= feasible_nodes_to_find(nodes, percentage)
+        return percentage if enough else 0
 
 
 class _Preempting:

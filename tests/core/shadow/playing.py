@@ -40,6 +40,8 @@ class Player:
         self.rng = np.random.default_rng(seed)
         self.timeline = Timeline(here.state, window=1.0, limit=1000)
         self.judge = Judge(self.timeline, here.profiles, self.rng)
+        #: How many of the feasible nodes their scheduler looks at, other ones each time; 0 is all.
+        self.looks_at = 0
         #: Whether outcomes are judged in the order of the queue, as in the process.
         self.ordering = True
         self.now = 0.0
@@ -80,7 +82,10 @@ class Player:
         framework = self.theirs.profiles[pod.spec.scheduler_name].framework
         attempt = Attempt(framework, state.table, pod, nominated=state.nominated_for, rng=self.rng)
         try:
-            choice = attempt.choose(attempt.find())
+            rows = attempt.find()
+            if self.looks_at:
+                rows = np.sort(self.rng.permutation(rows)[: self.looks_at])
+            choice = attempt.choose(rows)
         except Unfit as unfit:
             result = asyncio.run(
                 framework.post_filter(attempt.state, pod, unfit.diagnosis, NoEffects())

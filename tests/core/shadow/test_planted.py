@@ -9,8 +9,12 @@ import pytest
 
 from app.framework.testing import make_object
 from app.model.objects import Service
+from app.model.pod import Pod
 from app.plugins import registry
+from app.plugins.node_ports import NodePorts
+from app.plugins.node_resources_balanced_allocation import NodeResourcesBalancedAllocation
 from app.plugins.node_resources_fit import NodeResourcesFit
+from app.plugins.pod_topology_spread import PodTopologySpread
 from app.plugins.taint_toleration import TaintToleration
 from tests.core.shadow.playing import Player, world
 
@@ -201,8 +205,8 @@ def parts(number: int, rng: np.random.Generator) -> dict[str, Any]:
     return {"labels": {"app": app}, "spec": spec}
 
 
-def play(here: str, classes: Mapping[str, type] | None = None) -> Player:
-    player = Player(world(), world(here, classes))
+def play(here: str, classes: Mapping[str, type] | None = None, there: str = "") -> Player:
+    player = Player(world(there), world(here, classes))
     rng = np.random.default_rng(7)
     fill(player, rng)
     player.now += 10
@@ -234,6 +238,37 @@ def test_a_configuration_that_differs_in_one_thing_is_found(name):
     assert (first, count > 0) == (plugin, True), (player.classes(), named(player))
 
 
+#: Differences that the scores of one pod cannot tell from those of other plugins, if only the cluster has them.
+AMBIGUOUS = {"weight of pod affinity", "added required affinity", "added preferred affinity"}
+
+
+@pytest.mark.parametrize("name", sorted(PLANTED.keys() - AMBIGUOUS))
+def test_what_only_the_cluster_is_configured_for_is_found(name):
+    """The shadow has the default configuration, so that it has no alternative to try."""
+    plugin, text = PLANTED[name]
+    player = play("", there=text)
+    assert named(player).most_common(1)[0][0] == plugin, (player.classes(), named(player))
+
+
+def test_a_look_at_some_of_the_nodes_that_is_not_configured_here_is_found():
+    player = Player(world(), world("percentageOfNodesToScore: 100\n"))
+    rng = np.random.default_rng(3)
+    for number in range(400):
+        amounts = {"cpu": str(8 + number % 40), "memory": f"{32 + number % 7}Gi", "pods": "110"}
+        player.node(f"n{number}", status={"allocatable": amounts})
+    player.now += 10
+    for number in range(30):
+        pod = player.pod(f"p{number}", **parts(0, rng))
+        player.looks_at = 110
+        player.show(Pod, pod, player.decide(pod))
+        player.now += 2
+        player.catch_up()
+    assert player.classes()["unexplained"] > 10
+    assert named(player).most_common(1)[0][0] == "percentageOfNodesToScore"
+    differing = [v for v in player.verdicts if not v.agrees]
+    assert all("percentageOfNodesToScore would have to be" in v.change for v in differing)
+
+
 class FaultyFit(NodeResourcesFit):
     """Forgets what the pods on a node request once there are many."""
 
@@ -253,7 +288,37 @@ class FaultyTaints(TaintToleration):
         return None if pod.spec.tolerations is None else super().filter(state, pod, view)
 
 
-@pytest.mark.parametrize("faulty", [FaultyFit, FaultyTaints])
+class FaultyBalance(NodeResourcesBalancedAllocation):
+    """Takes the balance of the node for that with the pod."""
+
+    NAME: ClassVar[str] = "NodeResourcesBalancedAllocation"
+
+    def score(self, state: Any, pod: Any, view: Any) -> Any:
+        return 100 - super().score(state, pod, view)
+
+
+class FaultyPorts(NodePorts):
+    """Forgets the ports that are in use."""
+
+    NAME: ClassVar[str] = "NodePorts"
+
+    def filter(self, state: Any, pod: Any, view: Any) -> Any:
+        return None
+
+
+class FaultySpread(PodTopologySpread):
+    """Prefers the domains with the most pods."""
+
+    NAME: ClassVar[str] = "PodTopologySpread"
+
+    def normalize(self, state: Any, pod: Any, view: Any, scores: Any) -> Any:
+        return 100 - super().normalize(state, pod, view, scores)
+
+
+FAULTY = [FaultyFit, FaultyTaints, FaultyBalance, FaultyPorts, FaultySpread]
+
+
+@pytest.mark.parametrize("faulty", FAULTY)
 def test_a_faulty_copy_of_a_plugin_is_found(faulty):
     player = play("", {**registry.registry(), faulty.NAME: faulty})
     assert named(player).most_common(1)[0][0] == faulty.NAME
