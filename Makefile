@@ -67,9 +67,15 @@ sbom: $(STAMP) ## what the image contains, as CycloneDX: dist/aiokube-scheduler.
 	  $(SBOM)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-sbom.lock)
 	$(SBOM)/bin/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible -o $(DIST)/aiokube-scheduler.cdx.json requirements.lock
 
+PICTURES := build/pictures
+.PHONY: pictures
+pictures: $(STAMP) ## pictures of the page for the documentation site, made by its tests in Chromium: build/pictures
+	@mkdir -p $(PICTURES)
+	DASHBOARD_PICTURES=$(abspath $(PICTURES)) $(BIN)/pytest -q tests/whole/test_dashboard.py -k 'glance or keyboard or simulation'
+
 DOCS := $(VENV)/.docs
 .PHONY: docs
-docs: ## the documentation site, links checked: build/site; REPOSITORY_URL=... for links to files
+docs: ## the documentation site, links checked: build/site, with pictures if they are made; REPOSITORY_URL=... for links to files
 	@test -x $(DOCS)/bin/mkdocs || ($(PYTHON) -m venv $(DOCS) && \
 	  $(DOCS)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-docs.lock)
 	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build

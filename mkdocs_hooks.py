@@ -1,7 +1,8 @@
 """Hooks of the documentation site: documents are named, and linked, by their paths in the repository.
 
 Documents outside docs/ become pages. Links between pages lead to pages; links to other files lead to the repository if
-REPOSITORY_URL names it, and are plain text otherwise.
+REPOSITORY_URL names it, and are plain text otherwise. A comment <!-- picture FILE: TEXT --> becomes a picture if `make pictures`
+has made it.
 """
 
 import posixpath
@@ -12,6 +13,9 @@ from typing import Any, Final
 
 ROOT: Final = Path(__file__).parent
 _LINK: Final = re.compile(r"(!?)\[((?:[^\]\[]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
+_PICTURE: Final = re.compile(r"<!-- picture ([\w.-]+\.png)(#[a-z-]+)?: (.*?) -->")
+#: Where the tests of the page leave pictures of it.
+PICTURES: Final = ROOT / "build" / "pictures"
 _FENCE: Final = re.compile(r"^( *)```.*?^\1```$", re.MULTILINE | re.DOTALL)
 
 
@@ -84,6 +88,17 @@ def _relinked(text: str, document: str, pages: set[str], repository: str) -> str
     return _LINK.sub(replace, text)
 
 
+def illustrated(markdown: str, page: str, known: set[str]) -> str:
+    """The text of a page with its pictures, as far as they are known."""
+    folder = posixpath.relpath("pictures", posixpath.dirname(page) or ".")
+
+    def replace(comment: re.Match[str]) -> str:
+        name, variant, text = comment.groups()
+        return f"![{text}]({folder}/{name}{variant or ''})" if name in known else ""
+
+    return _PICTURE.sub(replace, markdown)
+
+
 # ---------------------------------------------------------------- what mkdocs calls
 
 
@@ -96,12 +111,15 @@ def on_config(config: Any) -> Any:
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Adds the documents outside docs/."""
+    """Adds the documents outside docs/, and the pictures."""
     from mkdocs.structure.files import File  # noqa: PLC0415 - tests use this module without mkdocs
 
     for page, document in config["extra"]["documents"].items():
         if not document.startswith("docs/"):
             files.append(File.generated(config, page, content=(ROOT / document).read_text("utf-8")))
+    for picture in sorted(PICTURES.glob("*.png")):
+        where = f"pictures/{picture.name}"
+        files.append(File.generated(config, where, abs_src_path=str(picture)))
     return files
 
 
@@ -109,4 +127,6 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str: 
     """Mends the links of a page."""
     known = config["extra"]["documents"]
     repository = (config["repo_url"] or "").rstrip("/")
-    return relinked(markdown, known[page.file.src_uri], set(known.values()), repository)
+    found = {picture.name for picture in PICTURES.glob("*.png")}
+    text = illustrated(markdown, page.file.src_uri, found)
+    return relinked(text, known[page.file.src_uri], set(known.values()), repository)

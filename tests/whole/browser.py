@@ -139,18 +139,19 @@ class Page:
         await self.send("Input.dispatchKeyEvent", type="keyUp", key=key, **more)
 
     async def picture(self, path: Path, *, whole: bool = True) -> None:
-        """Writes a PNG of the page."""
+        """Writes a PNG of the page, or of what the window shows."""
         shot = await self.send("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
         await asyncio.to_thread(path.write_bytes, base64.b64decode(shot["data"]))
 
 
 @contextlib.asynccontextmanager
-async def browsing(folder: Path) -> AsyncIterator[Page]:
-    """A tab of a new browser, whose profile is in ``folder``."""
+async def browsing(folder: Path, *flags: str) -> AsyncIterator[Page]:
+    """A tab of a new browser with these flags, whose profile is in ``folder``."""
     assert CHROMIUM is not None, HINT
     process = await asyncio.create_subprocess_exec(
         CHROMIUM,
         *FLAGS,
+        *flags,
         f"--user-data-dir={folder}",
         "about:blank",
         stdout=asyncio.subprocess.DEVNULL,

@@ -52,15 +52,16 @@ def contention() -> float:
     return max(1.0, (time.perf_counter() - wall) / (time.thread_time() - cpu))
 
 
-async def keep(page: Page, name: str) -> None:
+async def keep(page: Page, name: str, *, whole: bool = True) -> None:
     if PICTURES:
-        await page.picture(Path(PICTURES, f"{name}.png"))
+        await page.picture(Path(PICTURES, f"{name}.png"), whole=whole)
 
 
 @pytest.fixture
 async def page(tmp_path: Path) -> AsyncIterator[Page]:
     """A browser; whatever it complains about fails the test."""
-    async with browsing(tmp_path / "profile") as found:
+    flags = ["--hide-scrollbars"] if PICTURES else []
+    async with browsing(tmp_path / "profile", *flags) as found:
         yield found
         assert not found.complaints
 
@@ -143,7 +144,7 @@ async def test_by_keyboard(demo: str, page: Page) -> None:
     await page.until(
         "document.querySelector('#detail-body').innerText.includes('Insufficient cpu')"
     )
-    await keep(page, "demo-pod")
+    await keep(page, "demo-pod", whole=False)
     theme = await page.ask("document.documentElement.dataset.theme")
     await page.press("Escape")
     await page.press("Escape")

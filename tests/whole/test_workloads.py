@@ -306,7 +306,7 @@ def test_what_a_namespace_has(kubectl: Kubectl) -> None:
     found = kubectl("get", "configmaps", "-o", "name").split()
     assert found == ["configmap/kube-root-ca.crt"]
     kubectl("delete", "serviceaccount", "default")
-    kubectl("wait", "serviceaccount/default", "--for=create", WAIT)
+    wait_for("another one", lambda: kubectl.run("get", "serviceaccount", "default").code == 0)
 
 
 def test_malformed_workloads_concern_only_themselves(kubectl: Kubectl, cluster: Cluster) -> None:

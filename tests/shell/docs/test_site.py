@@ -1,9 +1,11 @@
 """The documentation site: every document is in its navigation, and links are mended. ``make docs`` checks the links."""
 
+import re
+
 import pytest
 import yaml
 
-from mkdocs_hooks import documents, expanded, page_of, relinked
+from mkdocs_hooks import documents, expanded, illustrated, page_of, relinked
 from tests.markdown import DOCUMENTS, ROOT
 
 
@@ -58,6 +60,28 @@ def test_links(document, link, mended):
         "kit/README.md",
     }
     assert relinked(link, document, pages, "") == mended
+
+
+def test_pictures_are_shown_if_they_are_there():
+    text = "a\n<!-- picture page-400.png#only-dark: The page -->\n<!-- picture none.png: None -->\n"
+    assert illustrated(text, "dashboard.md", {"page-400.png"}) == (
+        "a\n![The page](pictures/page-400.png#only-dark)\n\n"
+    )
+    assert "(../pictures/page-400.png#" in illustrated(text, "spec/x.md", {"page-400.png"})
+
+
+def test_the_tests_of_the_page_make_the_pictures_that_documents_show():
+    shown = {
+        name
+        for document in DOCUMENTS
+        for name in re.findall(r"<!-- picture ([\w.-]+)", document.read_text())
+    }
+    made = (ROOT / "tests" / "whole" / "test_dashboard.py").read_text()
+    names = re.findall(r'keep\(page, f?"([^"]+)"', made)
+    patterns = [re.sub(r"\{\w+\}", r"\\w+", name) for name in names]
+    assert shown
+    for name in shown:
+        assert any(re.fullmatch(rf"{pattern}\.png", name) for pattern in patterns), name
 
 
 def test_links_to_files_lead_to_the_repository():
