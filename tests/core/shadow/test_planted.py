@@ -252,14 +252,14 @@ def test_what_only_the_cluster_is_configured_for_is_found(name):
 
 def test_a_look_at_some_of_the_nodes_that_is_not_configured_here_is_found():
     player = Player(world(), world("percentageOfNodesToScore: 100\n"))
-    rng = np.random.default_rng(3)
     for number in range(400):
         amounts = {"cpu": str(8 + number % 40), "memory": f"{32 + number % 7}Gi", "pods": "110"}
         player.node(f"n{number}", status={"allocatable": amounts})
     player.now += 10
-    for number in range(30):
-        pod = player.pod(f"p{number}", **parts(0, rng))
-        player.looks_at = 110
+    player.looks_at = 110
+    container = {"name": "c", "resources": {"requests": {"cpu": "3", "memory": "5Gi"}}}
+    for number in range(40):
+        pod = player.pod(f"p{number}", spec={"containers": [container]})
         player.show(Pod, pod, player.decide(pod))
         player.now += 2
         player.catch_up()
