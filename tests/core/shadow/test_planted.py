@@ -251,15 +251,28 @@ def test_what_only_the_cluster_is_configured_for_is_found(name):
 
 
 def test_a_look_at_some_of_the_nodes_that_is_not_configured_here_is_found():
+    """Some nodes are best for some pods, for two reasons. Often their scheduler does not look at these nodes."""
     player = Player(world(), world("percentageOfNodesToScore: 100\n"))
     for number in range(400):
-        amounts = {"cpu": str(8 + number % 40), "memory": f"{32 + number % 7}Gi", "pods": "110"}
-        player.node(f"n{number}", status={"allocatable": amounts})
+        images = [{"names": ["big:1"], "sizeBytes": 900_000_000}] if number in {2, 3} else []
+        disk = "ssd" if number in {0, 1} else "hdd"
+        player.node(f"n{number}", labels={"disk": disk}, status={"images": images})
     player.now += 10
     player.looks_at = 110
-    container = {"name": "c", "resources": {"requests": {"cpu": "3", "memory": "5Gi"}}}
+    prefers = [
+        {
+            "weight": 100,
+            "preference": {
+                "matchExpressions": [{"key": "disk", "operator": "In", "values": ["ssd"]}]
+            },
+        }
+    ]
+    affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": prefers}}
     for number in range(40):
-        pod = player.pod(f"p{number}", spec={"containers": [container]})
+        spec: dict[str, Any] = {"containers": [{"name": "c", "image": "big:1"}]}
+        if number % 2:
+            spec = {"containers": [{"name": "c", "image": "i"}], "affinity": affinity}
+        pod = player.pod(f"p{number}", spec=spec)
         player.show(Pod, pod, player.decide(pod))
         player.now += 2
         player.catch_up()
