@@ -61,10 +61,6 @@ def _matched(arguments: Sequence[Value], _: Value) -> int:
     return math.ceil((1 + extent(arguments[0])) * 0.1) * math.ceil(extent(arguments[1]) * 0.25)
 
 
-def _traversed(arguments: Sequence[Value], _: Value) -> int:
-    return _traversal(arguments[0])
-
-
 def _traversal(value: Value) -> int:
     if isinstance(value, str):
         return int(len(value.encode()) * 0.1)
@@ -110,7 +106,9 @@ def _contained(*, network: bool = False, parsed: bool = False) -> Cost:
 
 
 _FUNCTIONS: dict[str, Cost] = {
-    **dict.fromkeys(("isSorted", "sum", "max", "min", "indexOf", "lastIndexOf"), _traversed),
+    **dict.fromkeys(
+        ("isSorted", "sum", "max", "min", "indexOf", "lastIndexOf"), lambda it, _: _traversal(it[0])
+    ),
     **dict.fromkeys(("lowerAscii", "upperAscii", "substring", "trim"), _read(0.1)),
     **dict.fromkeys(("quantity", "isQuantity", "semver", "isSemver"), _read(0.1)),
     **dict.fromkeys(("cidr", "isIP", "isCIDR"), _read(0.1)),

@@ -23,7 +23,6 @@ from app.settings.problems import ConfigurationError
 from app.sim.manifests import ManifestError, load_all_yaml
 from app.tools.check_extender import CheckOptions, ExtenderReport, check
 from app.tools.extender_checks import (
-    CheckFinding,
     Exchange,
     Manifest,
     SampleObjects,
@@ -203,15 +202,14 @@ def _as_json(reports: Sequence[ExtenderReport]) -> str:
             "extender": report.config.name,
             "errors": report.count(Severity.ERROR),
             "warnings": report.count(Severity.WARNING),
-            "findings": [_plain(finding) for finding in report.findings],
+            "findings": [
+                dataclasses.asdict(finding) | {"text": printable(finding.text)}
+                for finding in report.findings
+            ],
         }
         for report in reports
     ]
     return msgspec.json.format(msgspec.json.encode(value)).decode() + "\n"
-
-
-def _plain(finding: CheckFinding) -> dict[str, str]:
-    return dataclasses.asdict(finding) | {"text": printable(finding.text)}
 
 
 command: Final = _check_extender

@@ -112,10 +112,6 @@ _EVENT: Final = msgspec.json.Decoder(_Event)
 _MANIFEST: Final = msgspec.json.Decoder(dict[str, Any])
 
 
-def _says_nothing() -> dict[str, str]:
-    return {}
-
-
 class LeaseClient:
     """Reads, writes and watches one lease.
 
@@ -128,7 +124,7 @@ class LeaseClient:
         *,
         namespace: str,
         name: str,
-        annotations: Callable[[], dict[str, str]] = _says_nothing,
+        annotations: Callable[[], dict[str, str]] = dict,
     ) -> None:
         self.namespace: Final = namespace
         self._annotations: Final = annotations

@@ -131,10 +131,6 @@ def exact(resources: Resources | None) -> Amounts:
     return {name: quantity.parse(text) for name, text in (resources or {}).items()}
 
 
-def _requests(container: Container) -> Amounts:
-    return exact(container.resources.requests if container.resources else None)
-
-
 def _largest(many: Iterable[Mapping[str, int]]) -> Amounts:
     """The largest amount of each resource."""
     out: Amounts = {}
@@ -183,7 +179,7 @@ class _Sum:
 
     def container(self, container: Container, *, resizable: bool = True) -> Amounts:
         """The request of one container; its status counts only if it is ``resizable``."""
-        amounts = _requests(container)
+        amounts = exact(container.resources.requests if container.resources else None)
         if self._status is not None and resizable:
             status = self._status.containers.get(container.name)
             amounts = _with_status(amounts, status, infeasible=self._status.infeasible)

@@ -124,12 +124,9 @@ def _load(entry: EntryPoint) -> PluginClass:
     except Exception as error:  # importing runs third-party code
         raise _BadEntryError(f"cannot be imported: {type(error).__name__}: {error}") from error
     if not isinstance(plugin, type):
-        raise _BadEntryError(f"is {_kind(plugin)}, not a class")
+        kind = "a module" if inspect.ismodule(plugin) else f"a {type(plugin).__name__}"
+        raise _BadEntryError(f"is {kind}, not a class")
     fault = fault_of(plugin)
     if fault:
         raise _BadEntryError(fault)
     return plugin
-
-
-def _kind(thing: object) -> str:
-    return "a module" if inspect.ismodule(thing) else f"a {type(thing).__name__}"

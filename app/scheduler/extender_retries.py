@@ -110,7 +110,10 @@ class ExtenderRetries:
                 for rejected in self._rejected_pods.values()
                 if (not extender or extender in rejected.extenders)
                 and (wanted is None or (rejected.pod.namespace, rejected.pod.name) in wanted)
-                and (not request.resource or _wants(rejected.pod, request.resource))
+                and (
+                    not request.resource
+                    or asks_for(rejected.pod.template, frozenset({request.resource}))
+                )
             ]
         )
 
@@ -153,7 +156,3 @@ class ExtenderRetries:
             rejected.timer.cancel()
             rejected.timer = None
             self._timers -= 1
-
-
-def _wants(pod: Pod, resource: str) -> bool:
-    return asks_for(pod.template, frozenset({resource}))

@@ -94,10 +94,6 @@ class _Writing(msgspec.Struct, frozen=True):
     done: asyncio.Event
 
 
-def _no_backlog() -> bool:
-    return False
-
-
 class StatusPatcher:
     """Writes patches with at most ``workers`` requests at a time.
 
@@ -111,7 +107,7 @@ class StatusPatcher:
         writer: KubeWriter,
         spawn: Spawn,
         *,
-        backlog: Callable[[], bool] = _no_backlog,
+        backlog: Callable[[], bool] = lambda: False,
         workers: int = 16,
         budget: ByteBudget | None = None,
     ) -> None:

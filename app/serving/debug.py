@@ -40,7 +40,7 @@ from app.serving.access import status_response
 from app.serving.debugger import CacheDebugger
 from app.serving.pages import JSON, Dumps, as_json, json_parts
 from app.serving.requests import body_of, whole_number
-from app.state.queue.report import QueueEntry
+from app.state.queue.queued_pod import QueuedPod
 
 #: Pods listed by /debug/pods unless ``?limit=`` says otherwise.
 _LATEST: Final = 100
@@ -101,7 +101,7 @@ class DebugPages:
 
     async def _queue_page(self, request: web.Request) -> web.StreamResponse:
         counts = encoded(msgspec.structs.asdict(self._queue.statistics()))
-        entries = (_entry(QueueEntry.of(queued)) for queued in self._queue.all_pods())
+        entries = map(_entry, self._queue.all_pods())
         parts = json_parts(entries, b'{"counts":%b,"pods":' % counts, b"}")
         return await self._dumps.streamed(request, parts, JSON)
 
@@ -201,20 +201,20 @@ class DebugPages:
         return web.Response(text=f"successfully set verbosity to {verbosity}")
 
 
-def _entry(entry: QueueEntry) -> dict[str, Any]:
+def _entry(queued: QueuedPod) -> dict[str, Any]:
     return {
-        "pod": entry.pod.key,
-        "uid": entry.pod.uid,
-        "place": entry.place.value,
-        "priority": entry.pod.priority,
-        "attempts": entry.attempts,
-        "timestamp": entry.timestamp,
-        "backoffUntil": entry.backoff_expiration,
-        "rejectors": entry.rejectors,
-        "gatingPlugin": entry.gating_plugin,
-        "gatingMessage": entry.gating_message,
-        "nominatedNode": entry.pod.nominated_node_name,
-        "moves": entry.story,
+        "pod": queued.pod.key,
+        "uid": queued.pod.uid,
+        "place": queued.place.value,
+        "priority": queued.pod.priority,
+        "attempts": queued.attempts,
+        "timestamp": queued.timestamp,
+        "backoffUntil": queued.backoff_expiration,
+        "rejectors": sorted(queued.rejectors),
+        "gatingPlugin": queued.gating_plugin,
+        "gatingMessage": queued.gating_status.message,
+        "nominatedNode": queued.pod.nominated_node_name,
+        "moves": queued.story,
     }
 
 

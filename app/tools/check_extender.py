@@ -25,7 +25,7 @@ from app.tools.extender_checks import (
     examine,
 )
 from app.wire import extender_v1 as wire
-from app.wire.extender_v1 import Body, Victims
+from app.wire.extender_v1 import Body
 
 #: The node name in a bind request.
 _NO_NODE: Final = "check-extender-no-such-node"
@@ -198,8 +198,9 @@ class _Checker:
 
     async def _preempt(self) -> None:
         whole, victims = not self._config.node_cache_capable, self._material.victims()
+        uids = {name: [pod.uid for pod in entry.pods] for name, entry in victims.items()}
         body = wire.preempt_request(self._material.pod, victims, whole=whole)
-        seen = Exchange(Verb.PREEMPT, whole, list(victims), body.size, victims=_uids(victims))
+        seen = Exchange(Verb.PREEMPT, whole, list(victims), body.size, victims=uids)
         self._examine(await self._caller.call(seen, body))
 
     async def _bind(self) -> None:
@@ -219,10 +220,6 @@ class _Checker:
 
 def _fails(findings: list[CheckFinding]) -> bool:
     return any(finding.severity is Severity.ERROR for finding in findings)
-
-
-def _uids(victims: Mapping[str, Victims]) -> dict[str, list[str]]:
-    return {name: [pod.uid for pod in entry.pods] for name, entry in victims.items()}
 
 
 def _kind(finding: CheckFinding) -> str:

@@ -19,7 +19,7 @@ from app.plugins.volume_binding import VolumeBinding
 from app.runtime.limits import Limits
 from app.runtime.shortages import Shortages
 from app.state.cache import CacheStatistics
-from app.state.queue.report import QueueStatistics
+from app.state.queue.queued_pod import QueueStatistics
 
 #: The election's name in metrics.
 _ELECTION: Final = "kube-scheduler"

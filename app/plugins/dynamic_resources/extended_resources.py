@@ -4,7 +4,7 @@ At first the claim exists in memory only, with a name that no object can have. P
 on the node, because resources that the node advertises itself need no devices.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from app.model import quantity
@@ -103,7 +103,7 @@ def _requests_for(resource: str, class_name: str, containers: Sequence[_Numbered
     reused: list[RequestMapping] = []
     for one in containers:
         missing = 0 if one.long_lived else _count(one.container, resource)
-        for name, count in _later(lasting, one.number):
+        for name, count in (each for at, each in lasting.items() if at > one.number):
             if missing > 0:
                 reused.append(RequestMapping(one.container.name, resource, name))
                 missing -= count
@@ -126,10 +126,6 @@ def _requests_for(resource: str, class_name: str, containers: Sequence[_Numbered
         ),
         (*mappings, *reused),
     )
-
-
-def _later(requests: dict[int, tuple[str, int]], number: int) -> Iterator[tuple[str, int]]:
-    return (request for at, request in requests.items() if at > number)
 
 
 def _request_name(one: _Numbered, resource: str) -> str:

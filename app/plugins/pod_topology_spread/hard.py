@@ -53,16 +53,14 @@ class HardCount(msgspec.Struct, frozen=True):
         delta = view.count_delta(moved_pods(self.namespace, self.constraint.selector))
         among = np.where(self.domains, self.totals, _NO_DOMAIN)
         if delta is None:
-            skewed = self.totals - self._minimum(among) > self.allowed
+            least = 0 if self._too_few else int(among.min())
+            skewed = self.totals - least > self.allowed
             by_code = np.where(skewed, SKEWED, np.int8(0))
             by_code[MISSING] = KEY_MISSING
             return by_row(by_code, codes)
         own, minimum = self._in_worlds(among, codes, delta, self.included[view.rows])
         skewed = own - minimum > self.allowed
         return np.where(codes == MISSING, KEY_MISSING, np.where(skewed, SKEWED, np.int8(0)))
-
-    def _minimum(self, among: Int64) -> int:
-        return 0 if self._too_few else int(among.min())
 
     @property
     def _too_few(self) -> bool:

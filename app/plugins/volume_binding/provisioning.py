@@ -112,7 +112,9 @@ class Capacities:
         if self._classes is None:
             return
         limit = None if new is None else volume_limit(new)
-        if old is not None and (limit is None or new is None or _moved(old, new)):
+        if old is not None and (
+            limit is None or new is None or old.storage_class_name != new.storage_class_name
+        ):
             self._drop(self._classes, old)
         if new is not None and limit is not None:
             topology = self._topologies.number(topology_of_labels(new.node_topology))
@@ -126,10 +128,6 @@ class Capacities:
             found.drop(old.key)
             if not found:
                 del classes[old.storage_class_name]
-
-
-def _moved(old: CSIStorageCapacity, new: CSIStorageCapacity) -> bool:
-    return old.storage_class_name != new.storage_class_name
 
 
 class Provisioning:

@@ -75,10 +75,6 @@ def _nothing(*_args: object) -> None:
     pass
 
 
-def _yes() -> bool:
-    return True
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class Callbacks:
     """Called synchronously; ``on_stopped_leading`` always, at the end, before the lease is released.
@@ -88,7 +84,7 @@ class Callbacks:
 
     on_started_leading: Callable[[], None] = _nothing
     on_stopped_leading: Callable[[], None] = _nothing
-    may_release: Callable[[], bool] = _yes
+    may_release: Callable[[], bool] = lambda: True
 
 
 class ElectionOutcome(enum.Enum):

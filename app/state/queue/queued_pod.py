@@ -113,6 +113,25 @@ _STORY_LENGTH: Final = 8
 Lane: TypeAlias = frozenset[str]
 
 
+class QueueStatistics(msgspec.Struct, frozen=True):
+    """The number of pods by place, and of events kept for pods in flight."""
+
+    active: int
+    backoff: int
+    error_backoff: int
+    unschedulable: int
+    gated: int
+    in_flight: int
+    in_flight_events: int
+
+    @property
+    def summary(self) -> str:
+        """The counts in the format of kube-scheduler's debugger."""
+        backoff = self.backoff + self.error_backoff
+        waiting = self.unschedulable + self.gated
+        return f"activeQ:{self.active}; backoffQ:{backoff}; unschedulablePods:{waiting}"
+
+
 class Move(NamedTuple):
     """One move of a pod: time (None if the pod leaves the queue), event, and the new place."""
 

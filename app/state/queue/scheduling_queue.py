@@ -62,9 +62,9 @@ from app.state.queue.queued_pod import (
     Lane,
     Place,
     QueuedPod,
+    QueueStatistics,
 )
 from app.state.queue.recorder import QueueRecorder
-from app.state.queue.report import QueueEntry, QueueStatistics
 from app.state.queue.unschedulable_pods import (
     MAX_STEP,
     PendingEvent,
@@ -466,9 +466,9 @@ class SchedulingQueue:
         """At most ``count`` pods that wait or are in flight: those that arrived first."""
         return list(itertools.islice(self._pods.values(), count))
 
-    def dump(self) -> list[QueueEntry]:
-        """One entry per pod, place by place."""
-        return [QueueEntry.of(queued) for place in self._places.values() for queued in place]
+    def dump(self) -> list[QueuedPod]:
+        """The pods, place by place."""
+        return [queued for place in self._places.values() for queued in place]
 
     # ------------------------------------------------------------ moving
 

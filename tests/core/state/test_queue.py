@@ -15,8 +15,8 @@ from app.state.queue.queued_pod import (
     Move,
     Place,
     QueuedPod,
+    QueueStatistics,
 )
-from app.state.queue.report import QueueStatistics
 from app.state.queue.scheduling_queue import AlreadyQueuedError, RetryTimes
 from tests.core.state.queue_kit import (
     NODE_ADDED,
@@ -430,8 +430,8 @@ def test_every_place_is_counted():
 def test_the_dump_says_why_a_pod_waits():
     entries = {entry.pod.name: entry for entry in everywhere().dump()}
     parked, gated = entries["unschedulable"], entries["gated"]
-    assert (parked.rejectors, parked.attempts, parked.gating_plugin) == (("Taint",), 1, "")
-    assert (gated.rejectors, gated.gating_plugin, gated.gating_message) == (("Gate",), "Gate", "held back")  # fmt: skip
+    assert (parked.rejectors, parked.attempts, parked.gating_plugin) == ({"Taint"}, 1, "")
+    assert (gated.rejectors, gated.gating_plugin, gated.gating_status.message) == ({"Gate"}, "Gate", "held back")  # fmt: skip
     assert entries["backoff"].backoff_expiration == NOW + 1
     assert parked.story == (
         Move(NOW, "UnschedulablePodAdd", ACTIVE),
