@@ -23,7 +23,7 @@ from app.tools.subprocesses import reserved_port
 from extenders.kit import Filtered, Refusal, make_app
 from extenders.kit.testing import serving
 from tests.helm.chart import CHART, Helm
-from tests.whole.harness import Cluster, Process, pod, running_cluster, wait_for
+from tests.whole.harness import Cluster, Process, Schedulers, pod, running_cluster, wait_for
 
 pytestmark = pytest.mark.whole
 
@@ -82,7 +82,19 @@ def with_variables(text: str) -> str:
     return text
 
 
-EXPRESSIONS: Final = {**alerts(), **panels()}
+#: Alerts of a shadow; the last one is no alert of a scheduler.
+SHADOW_ALERTS: Final = (
+    "AiokubeSchedulerCredentialsAreRefused",
+    "AiokubeSchedulerEventLoopIsBlocked",
+    "AiokubeSchedulerShadowIsBehind",
+)
+ALL: Final = {**alerts(), **panels()}
+SHADOW: Final = {
+    name: each for name, each in ALL.items() if name.startswith("shadow:") or name in SHADOW_ALERTS
+}
+EXPRESSIONS: Final = {
+    name: each for name, each in ALL.items() if name not in SHADOW or name in SHADOW_ALERTS[:-1]
+}
 
 
 def selectors(expression: str) -> list[Selector]:
@@ -197,17 +209,64 @@ def scraped(address: str) -> dict[str, list[dict[str, str]]]:
     return found
 
 
-def test_every_expression_finds_data(address: str) -> None:
+def without_data(address: str, expressions: Mapping[str, str]) -> set[tuple[Any, ...]]:
+    """The selectors that match no series of a scrape."""
     found = scraped(address)
-    missing = {
+    return {
         (name, selector.metric, selector.matchers)
-        for name, expression in EXPRESSIONS.items()
+        for name, expression in expressions.items()
         for selector in selectors(expression)
         if selector.metric not in RARE
         and not any(map(selector.fits, found.get(selector.metric, ())))
     }
-    assert missing == set()
-    assert all(selectors(expression) for expression in EXPRESSIONS.values())
+
+
+def test_every_expression_finds_data(address: str) -> None:
+    assert without_data(address, EXPRESSIONS) == set()
+    assert all(selectors(expression) for expression in ALL.values())
+    assert len(EXPRESSIONS) + len(SHADOW) == len(ALL) + 2
+
+
+@pytest.fixture(scope="module")
+def shadow_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Where a shadow serves metrics that has judged decisions of a scheduler that may use more nodes."""
+    folder = tmp_path_factory.mktemp("shadow")
+    plugins = [{"name": "NodeAffinity", "args": {"addedAffinity": ONE_NODE}}]
+    configuration = {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "profiles": [{"schedulerName": "default-scheduler", "pluginConfig": plugins}],
+    }
+    (folder / "shadow.yaml").write_text(yaml.safe_dump(configuration))
+    with running_cluster(folder, "--nodes=3") as cluster, reserved_port() as port:
+        arguments = ["app", "shadow", f"--config={folder / 'shadow.yaml'}", "--insecure-http"]
+        arguments += [f"--kubeconfig={cluster.kubeconfig}", f"--secure-port={port}"]
+        arguments += ["--bind-address=127.0.0.1", "--authorization-always-allow-paths=/*"]
+        process = Process([*arguments, "--summary-interval=0.2"], folder / "shadow.log")
+        schedulers = Schedulers(cluster, folder)
+        try:
+            wait_for("the shadow", lambda: "nothing is written" in process.output())
+            schedulers.start(leaderElection={"leaderElect": False})
+            cluster.create_pods(12, cpu="1")
+            wait_for("verdicts", lambda: "Of 12 decisions" in process.output())
+            yield f"127.0.0.1:{port}"
+            assert process.stop() == 0, process.output()
+        finally:
+            process.kill()
+            schedulers.end()
+
+
+ONE_NODE: Final = {
+    "requiredDuringSchedulingIgnoredDuringExecution": {
+        "nodeSelectorTerms": [
+            {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-0"]}]}
+        ]
+    }
+}
+
+
+def test_every_expression_for_a_shadow_finds_data(shadow_address: str) -> None:
+    assert without_data(shadow_address, SHADOW) == set()
 
 
 # ---------------------------------------------------------------- Prometheus itself
@@ -223,7 +282,8 @@ def prometheus(tool: str) -> str:
 def test_promtool_accepts_the_rules_of_the_chart(helm: Helm, tmp_path: Path) -> None:
     rendered = helm.render({"prometheusRule.enabled": True, "prometheusRule.job": "other"})
     rule = rendered.one("PrometheusRule")
-    assert [each["alert"] for each in rule["spec"]["groups"][0]["rules"]] == list(alerts())
+    own = [name for name in alerts() if name != SHADOW_ALERTS[-1]]
+    assert [each["alert"] for each in rule["spec"]["groups"][0]["rules"]] == own
     for each in rule["spec"]["groups"][0]["rules"]:
         assert each["expr"] == alerts()[each["alert"]].replace(f'"{JOB}"', '"other"')
     file = tmp_path / "rules.yaml"
@@ -231,14 +291,23 @@ def test_promtool_accepts_the_rules_of_the_chart(helm: Helm, tmp_path: Path) -> 
     command = [prometheus("promtool"), "check", "rules", str(file)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert f"{len(alerts())} rules found" in done.stdout
+    assert f"{len(own)} rules found" in done.stdout
 
 
 def test_without_election_nothing_is_said_about_leaders(helm: Helm) -> None:
     given = {"prometheusRule.enabled": True, "leaderElection.enabled": False, "replicaCount": 1}
     (group,) = helm.render(given).one("PrometheusRule")["spec"]["groups"]
     left_out = alerts().keys() - {rule["alert"] for rule in group["rules"]}
-    assert left_out == {"AiokubeSchedulerHasNoLeader"}
+    assert left_out == {"AiokubeSchedulerHasNoLeader", SHADOW_ALERTS[-1]}
+
+
+def test_a_shadow_has_the_alerts_and_the_dashboard_that_apply(helm: Helm) -> None:
+    given = {"mode": "shadow", "prometheusRule.enabled": True, "dashboards.enabled": True}
+    rendered = helm.render(given)
+    (group,) = rendered.one("PrometheusRule")["spec"]["groups"]
+    assert [rule["alert"] for rule in group["rules"]] == list(SHADOW_ALERTS)
+    files = {name for each in rendered.all("ConfigMap") for name in each["data"]}
+    assert {name for name in files if name.endswith(".json")} == {"aiokube-shadow.json"}
 
 
 @pytest.mark.parametrize("file", DASHBOARDS, ids=lambda file: file.stem)
@@ -258,13 +327,16 @@ def test_panels_do_not_overlap(file: Path) -> None:
 def test_dashboards_are_in_config_maps(helm: Helm) -> None:
     found = helm.render({"dashboards.enabled": True}).all("ConfigMap")
     contents = [text for each in found for text in each["data"].values()]
-    for file in DASHBOARDS:
-        assert json.loads(file.read_text()) in [
-            json.loads(text) for text in contents if text.startswith("{")
-        ]
+    shown = [json.loads(text) for text in contents if text.startswith("{")]
+    assert shown == [json.loads(file.read_text()) for file in DASHBOARDS if file.stem != "shadow"]
 
 
-def test_prometheus_evaluates_every_expression(address: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", ["scheduler", "shadow"])
+def test_prometheus_evaluates_every_expression(
+    mode: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    address = request.getfixturevalue("address" if mode == "scheduler" else "shadow_address")
+    expressions = EXPRESSIONS if mode == "scheduler" else SHADOW
     program = prometheus("prometheus")
     config = {
         "global": {"scrape_interval": "1s"},
@@ -286,7 +358,7 @@ def test_prometheus_evaluates_every_expression(address: str, tmp_path: Path) -> 
             )
             empty = [
                 name
-                for name, expression in EXPRESSIONS.items()
+                for name, expression in expressions.items()
                 if not RARE & {each.metric for each in selectors(expression)}
                 and not value(ask, as_value(expression))
             ]
