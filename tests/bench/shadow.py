@@ -1,10 +1,10 @@
-"""``python -m tests.bench.shadow``: a shadow beside another scheduler, under load; prints JSON.
+"""``python -m tests.bench.shadow agreement`` and ``... cost``: a shadow beside another scheduler, under load; prints JSON.
 
-``agreement`` lets a scheduler decide mixed pods with churn, preemption, taints and volumes, and reports the shadow's classes, its
-lag, its requests, and the throughput with and without it. ``cost`` compares the memory and the CPU of a shadow with those of a
-standby, and measures the shadow's CPU at a rate of decisions.
+``agreement`` lets a scheduler decide mixed pods with churn, preemption, taints, volumes and devices, and reports the shadow's
+classes, its lag and its requests; with ``--alone`` what the scheduler does without a shadow. ``cost`` compares the memory and
+the CPU time of a shadow with those of a standby, and measures both at a rate of decisions.
 
-With $KUBEBUILDER_ASSETS a real API server and kube-scheduler are used, else the embedded cluster and this scheduler.
+With $KUBEBUILDER_ASSETS a real API server and its kube-scheduler are used, else the embedded cluster and this scheduler.
 """
 
 import asyncio
@@ -12,6 +12,7 @@ import contextlib
 import dataclasses
 import json
 import random
+import subprocess
 import sys
 import tempfile
 import time
@@ -21,6 +22,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
+import numpy as np
+import psutil
 import yaml
 
 from app.kube.client import ClientLimits, KubeClient
@@ -28,7 +31,9 @@ from app.kube.errors import Conflict, KubeApiError, NotFound
 from app.kube.kubeconfig import load_connection
 from app.kube.watch import watch_once
 from app.tools.subprocesses import child, module
+from tests.bench import devices
 from tests.bench.usage import usage
+from tests.bench.workload import MADE
 from tests.whole.harness import Process, wait_for
 from tests.whole.real import ASSETS, RealApiServer
 
@@ -42,6 +47,7 @@ _CLAIMS: Final = "/api/v1/namespaces/default/persistentvolumeclaims"
 _VOLUMES: Final = "/api/v1/persistentvolumes"
 _CLASSES: Final = "/apis/storage.k8s.io/v1/storageclasses"
 _PRIORITIES: Final = "/apis/scheduling.k8s.io/v1/priorityclasses"
+_RESOURCE: Final = "/apis/resource.k8s.io/v1"
 _SELECTED: Final = "volume.kubernetes.io/selected-node"
 _MERGE: Final = "application/merge-patch+json"
 _MANIFEST: Final = Path(__file__).parents[2] / "config" / "manifests" / "shadow.yaml"
@@ -51,6 +57,8 @@ _READING: Final = {"get", "list", "watch"}
 #: Of the nodes, those in a pool that is full of pods of low priority.
 _FULL: Final = 20
 _FAMILIES: Final = 20
+#: The first nodes have devices.
+_WITH_DEVICES: Final = 100
 #: Seconds for which outcomes may follow the last pod.
 _AFTERWARDS: Final = 120.0
 
@@ -218,7 +226,7 @@ def _pod(name: str, number: int, cpu: str, memory: str = "200Mi") -> Object:
     }
 
 
-def _kinds() -> dict[str, Callable[[Object, int], None]]:
+def _kinds() -> list[Callable[[Object, int], None]]:
     required = "requiredDuringSchedulingIgnoredDuringExecution"
     preferred = "preferredDuringSchedulingIgnoredDuringExecution"
 
@@ -258,6 +266,11 @@ def _kinds() -> dict[str, Callable[[Object, int], None]]:
     def hopeless(pod: Object, _number: int) -> None:
         pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "100"
 
+    def device(pod: Object, number: int) -> None:
+        claim = {"name": "device", "resourceClaimName": f"devices-{number:06}"}
+        pod["spec"]["resourceClaims"] = [claim]
+        pod["spec"]["containers"][0]["resources"]["claims"] = [{"name": "device"}]
+
     def preempting(pod: Object, _number: int) -> None:
         pod["spec"] |= {"priorityClassName": "bench-high", "nodeSelector": {_POOL: "full"}}
         pod["spec"]["tolerations"] = [{"key": "pool", "value": "full", "effect": "NoSchedule"}]
@@ -268,27 +281,11 @@ def _kinds() -> dict[str, Callable[[Object, int], None]]:
         pod["spec"]["volumes"] = [{"name": "v", "persistentVolumeClaim": claim}]
 
     common = [plain] * 6 + [selecting, tolerating, spread, rather_apart, zones, large]
-    return {
-        f"{place:02}": kind
-        for place, kind in enumerate(
-            [
-                *common,
-                *common,
-                spread,
-                rather_apart,
-                apart,
-                volume,
-                volume,
-                preempting,
-                *common,
-                large,
-                hopeless,
-            ]
-        )
-    }
+    rare = [spread, rather_apart, apart, volume, volume, preempting, large, device, hopeless]
+    return [*common, *common, *rare, *common]
 
 
-_KINDS: Final = tuple(_kinds().values())
+_KINDS: Final = tuple(_kinds())
 #: Of each so many volumes, the first is made for the claim, the others are there.
 _PROVISIONED: Final = 2
 
@@ -311,6 +308,16 @@ def _claim(number: int) -> Object:
         "kind": "PersistentVolumeClaim",
         "metadata": {"name": f"claim-{number:06}", "namespace": "default"},
         "spec": {"storageClassName": name, "accessModes": ["ReadWriteOnce"], "resources": storage},
+    }
+
+
+def _device_claim(number: int) -> Object:
+    request = {"name": "device", "exactly": {"deviceClassName": devices.CLASS}}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": f"devices-{number:06}", "namespace": "default"},
+        "spec": {"devices": {"requests": [request]}},
     }
 
 
@@ -369,6 +376,11 @@ class Cluster:
                 "volumeBindingMode": "WaitForFirstConsumer",
             }
             await client.call("POST", _CLASSES, made)
+        labels = {MADE: "devices"}
+        made = devices.device_class(labels)
+        await client.call("POST", f"{_RESOURCE}/deviceclasses", made)
+        some = min(load.nodes, _WITH_DEVICES)
+        await client.many(f"{_RESOURCE}/resourceslices", devices.slices(some, labels))
         await client.many("/api/v1/nodes", (_node(n, load) for n in range(load.nodes)))
         volumes = sum(1 for n in range(load.pods) if _measured(n)[1] == "volume")
         await client.many(_VOLUMES, (self._there(n) for n in range(volumes)))
@@ -411,6 +423,9 @@ class Cluster:
         pod, kind = _measured(number)
         if kind == "volume":
             await self._client.call("POST", _CLAIMS, _claim(number))
+        if kind == "device":
+            path = f"{_RESOURCE}/namespaces/default/resourceclaims"
+            await self._client.call("POST", path, _device_claim(number))
         self.kinds[kind] += 1
         name = pod["metadata"]["name"]
         self.created[name] = time.monotonic()
@@ -497,6 +512,11 @@ class Cluster:
             await asyncio.sleep(1.0)
             await self._client.call("PATCH", node, {"spec": {"unschedulable": None}}, _MERGE)
 
+    def watch(self) -> list[asyncio.Task[None]]:
+        """Starts what goes on beside the creation of pods."""
+        works = (self.follow_pods, self.follow_claims, self.follow_volumes, self.relabel)
+        return [asyncio.create_task(work()) for work in works]
+
     async def end(self, watching: list[asyncio.Task[None]]) -> None:
         """Cancels what is under way."""
         tasks = [*watching, *self._tasks]
@@ -505,8 +525,6 @@ class Cluster:
         await asyncio.wait(tasks)
 
     async def _follow(self, path: str, on: Callable[[str, Object], Awaitable[None]]) -> None:
-        import numpy as np
-
         since = (await self._client.call("GET", f"{path}?limit=1"))["metadata"]["resourceVersion"]
         while True:
             params = {"resourceVersion": since, "allowWatchBookmarks": "true"}
@@ -559,15 +577,7 @@ async def _agreement(load: Load, percentage: int, folder: Path, *, shadowed: boo
                 scheduler = running
                 await _settled(client)
                 before = _cpu(scheduler.pid, shadow)
-                watching = [
-                    asyncio.create_task(work())
-                    for work in (
-                        cluster.follow_pods,
-                        cluster.follow_claims,
-                        cluster.follow_volumes,
-                        cluster.relabel,
-                    )
-                ]
+                watching = cluster.watch()
                 await asyncio.sleep(0.5)
                 began = time.monotonic()
                 await cluster.create()
@@ -670,8 +680,6 @@ def _told(
 
 
 def _report(journal: Path) -> Object:
-    import subprocess
-
     arguments = ["-m", "app", "shadow", "report", f"--journal={journal}", "--output=json"]
     done = subprocess.run([sys.executable, *arguments], capture_output=True, check=True)
     told: Object = json.loads(done.stdout)
@@ -684,37 +692,144 @@ def _verdicts(journal: Path) -> Iterator[Object]:
             yield from map(json.loads, lines)
 
 
-@click.command(context_settings={"show_default": True})
-@click.option("--nodes", default=1000)
-@click.option("--pods", default=10_000)
-@click.option("--rate", default=100.0)
-@click.option("--burst", default=1)
-@click.option("--lifetime", default=20.0)
-@click.option("--percentage", default=100)
+# ------------------------------------------------------------ cost
+
+
+class _Watched:
+    """A process, and what it has used since the last look."""
+
+    def __init__(self, pid: int) -> None:
+        self._process: Final = psutil.Process(pid)
+        self._cpu = self._seconds()
+
+    def _seconds(self) -> float:
+        times = self._process.cpu_times()
+        return float(times.user + times.system)
+
+    def look(self, seconds: float) -> Object:
+        """CPU since the last look, as a share of a core, and memory."""
+        before, self._cpu = self._cpu, self._seconds()
+        return {
+            "cpuShare": round((self._cpu - before) / seconds, 4),
+            "rssMiB": round(self._process.memory_info().rss / 2**20, 1),
+            "peakMiB": round(usage(self._process.pid).peak_memory / 2**20, 1),
+        }
+
+
+async def _cost(load: Load, percentage: int, folder: Path, idle: float) -> Object:
+    async with _place(folder) as place, _connected(place) as client:
+        cluster = Cluster(client, load)
+        await cluster.fill()
+        leader = place.scheduler("leader", percentage, leader_elect=True)
+        async with child(leader, log=folder / "leader.log") as scheduler:
+            await _settled(client)
+            config = folder / "standby.yaml"
+            config.write_text(place.configuration(percentage, leader_elect=True))
+            arguments = ["app", "run", f"--config={config}", "--secure-port=0"]
+            standby = Process(arguments, folder / "standby.log")
+            shadow = None
+            try:
+                shadow = _start_shadow(place, config, folder / "journal")
+                return {
+                    **dataclasses.asdict(load),
+                    "percentageOfNodesToScore": percentage,
+                    "server": "real" if place.real is not None else "embedded",
+                    **await _phases(cluster, idle, scheduler.pid, standby.pid, shadow.pid),
+                }
+            finally:
+                for process in (shadow, standby):
+                    if process is not None:
+                        process.kill()
+
+
+async def _phases(
+    cluster: Cluster, idle: float, scheduler: int, standby: int, shadow: int
+) -> Object:
+    """What the processes use while nothing happens, and while pods are decided."""
+    await asyncio.sleep(5.0)
+    processes = {
+        "scheduler": _Watched(scheduler),
+        "standby": _Watched(standby),
+        "shadow": _Watched(shadow),
+    }
+    began = time.monotonic()
+    await asyncio.sleep(idle)
+    told: Object = {"idle": _looks(processes, began)}
+    watching = cluster.watch()
+    await asyncio.sleep(0.5)
+    began = time.monotonic()
+    await cluster.create()
+    told["deciding"] = _looks(processes, began) | cluster.rates()
+    await cluster.end(watching)
+    for phase in ("idle", "deciding"):
+        standing, shadowing = told[phase]["standby"], told[phase]["shadow"]
+        told[phase]["shadowPerStandby"] = {
+            name: round(shadowing[name] / standing[name], 3) for name in standing if standing[name]
+        }
+    return told
+
+
+def _looks(processes: dict[str, _Watched], began: float) -> Object:
+    seconds = time.monotonic() - began
+    return {"seconds": round(seconds, 1)} | {n: each.look(seconds) for n, each in processes.items()}
+
+
+# ------------------------------------------------------------ command line
+
+
+@contextlib.contextmanager
+def _folder(keep: Path | None) -> Iterator[Path]:
+    if keep is not None:
+        keep.mkdir(parents=True)
+        yield keep.absolute()
+        return
+    with tempfile.TemporaryDirectory(prefix="aiokube-scheduler-bench-") as temporary:
+        yield Path(temporary)
+
+
+_POSITIVE: Final = click.IntRange(min=1)
+_KEEP: Final = click.option(
+    "--keep", type=click.Path(path_type=Path), help="A new folder in which all files stay."
+)
+
+
+@click.group()
+def main() -> None:
+    """Measure a shadow beside another scheduler."""
+
+
+@main.command(context_settings={"show_default": True})
+@click.option("--nodes", type=_POSITIVE, default=1000)
+@click.option("--pods", type=_POSITIVE, default=10_000)
+@click.option("--rate", default=120.0, help="Pods created a second.")
+@click.option("--burst", type=_POSITIVE, default=10, help="Pods created together.")
+@click.option("--lifetime", default=20.0, help="Seconds; half of the bound pods end.")
+@click.option("--percentage", default=100, help="percentageOfNodesToScore; 0 is adaptive.")
 @click.option("--seed", default=1)
-@click.option("--alone", is_flag=True)
-@click.option("--keep", type=click.Path(path_type=Path))
-def main(
-    nodes: int,
-    pods: int,
-    rate: float,
-    burst: int,
-    lifetime: float,
-    percentage: int,
-    seed: int,
-    alone: bool,
-    keep: Path | None,
-) -> None:
-    load = Load(nodes=nodes, pods=pods, rate=rate, burst=burst, lifetime=lifetime, seed=seed)
-    with contextlib.ExitStack() as stack:
-        if keep is None:
-            folder = Path(
-                stack.enter_context(tempfile.TemporaryDirectory(prefix="aiokube-shadow-"))
-            )
-        else:
-            folder = keep
-            folder.mkdir(parents=True)
-        told = asyncio.run(_agreement(load, percentage, folder, shadowed=not alone))
+@click.option("--alone", is_flag=True, help="Without a shadow, to compare the throughput.")
+@_KEEP
+def agreement(percentage: int, alone: bool, keep: Path | None, **load: Any) -> None:
+    """Let a scheduler decide, and report what a shadow of the same configuration says."""
+    with _folder(keep) as folder:
+        told = asyncio.run(_agreement(Load(**load), percentage, folder, shadowed=not alone))
+    click.echo(json.dumps(told))
+
+
+@main.command(context_settings={"show_default": True})
+@click.option("--nodes", type=_POSITIVE, default=5000)
+@click.option("--existing", type=_POSITIVE, default=50_000, help="Pods that run already.")
+@click.option("--pods", type=_POSITIVE, default=6000, help="Pods to decide.")
+@click.option("--rate", default=100.0, help="Pods created a second.")
+@click.option("--burst", type=_POSITIVE, default=10, help="Pods created together.")
+@click.option("--lifetime", default=20.0, help="Seconds; half of the bound pods end.")
+@click.option("--percentage", default=0, help="percentageOfNodesToScore; 0 is adaptive.")
+@click.option("--idle", default=30.0, help="Seconds without a change.")
+@click.option("--seed", default=1)
+@_KEEP
+def cost(percentage: int, idle: float, keep: Path | None, **load: Any) -> None:
+    """Compare memory and CPU time with those of a standby."""
+    with _folder(keep) as folder:
+        told = asyncio.run(_cost(Load(**load), percentage, folder, idle))
     click.echo(json.dumps(told))
 
 
