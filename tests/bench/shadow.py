@@ -56,7 +56,6 @@ _USER: Final = f"system:serviceaccount:kube-system:{_ACCOUNT}"
 _READING: Final = {"get", "list", "watch"}
 #: Of the nodes, those in a pool that is full of pods of low priority.
 _FULL: Final = 20
-_FAMILIES: Final = 20
 #: The first nodes have devices.
 _WITH_DEVICES: Final = 100
 #: Seconds for which outcomes may follow the last pod.
@@ -209,7 +208,7 @@ def _node(number: int, load: Load) -> Object:
     }
 
 
-def _pod(name: str, number: int, cpu: str, memory: str = "200Mi") -> Object:
+def _pod(name: str, family: int, cpu: str, memory: str = "200Mi") -> Object:
     resources = {"requests": {"cpu": cpu, "memory": memory}}
     return {
         "apiVersion": "v1",
@@ -217,7 +216,7 @@ def _pod(name: str, number: int, cpu: str, memory: str = "200Mi") -> Object:
         "metadata": {
             "name": name,
             "namespace": "default",
-            "labels": {"app": f"app-{number % _FAMILIES}"},
+            "labels": {"app": f"app-{family}"},
         },
         "spec": {
             "terminationGracePeriodSeconds": 0,
@@ -291,12 +290,10 @@ _PROVISIONED: Final = 2
 
 
 def _measured(number: int) -> tuple[Object, str]:
-    kind = _KINDS[number % len(_KINDS)]
-    pod = _pod(f"pod-{number:06}", number, f"{(100, 250, 500)[number % 3]}m")
+    family = number % len(_KINDS)
+    kind = _KINDS[family]
+    pod = _pod(f"pod-{number:06}", family, f"{(100, 250, 500)[family % 3]}m")
     kind(pod, number)
-    if kind.__name__ == "hopeless" and number % 3:
-        kind = _KINDS[0]
-        pod = _pod(f"pod-{number:06}", number, "100m")
     return pod, kind.__name__
 
 
@@ -396,13 +393,13 @@ class Cluster:
             if node % _FULL != 7:
                 continue
             for _ in range(4):
-                pod = _pod(f"low-{number:06}", number, "900m")
+                pod = _pod(f"low-{number:06}", 0, "900m")
                 pod["spec"] |= {"priorityClassName": "bench-low", "nodeName": f"node-{node:05}"}
                 pod["spec"]["tolerations"] = [{"operator": "Exists"}]
                 yield pod
                 number += 1
         for number in range(self._load.existing):
-            pod = _pod(f"old-{number:06}", number, "100m")
+            pod = _pod(f"old-{number:06}", number % 20, "100m")
             pod["spec"]["nodeName"] = f"node-{number % self._load.nodes:05}"
             yield pod
 

@@ -34,7 +34,7 @@ from app.tools.shadow.preparation import (
     reserved,
 )
 from app.tools.shadow.reasons import counts, factors, largest, plugins_of_message
-from app.tools.shadow.timeline import Entry, Outcome, Timeline, is_eviction, may_be_later, precedes
+from app.tools.shadow.timeline import Entry, Outcome, Timeline, may_be_later, precedes
 from app.tools.shadow.verdict import (
     DEVICES,
     DOES_NOT_FIT,
@@ -269,7 +269,10 @@ class Judge:
                 yield e
 
     def _evicts(self, entry: Entry, node: str) -> bool:
-        return _evicts(entry, node) and entry.change.new.uid not in self._claimed
+        """Whether a change shows that a pod on this node is evicted for a pod that was not judged yet."""
+        return (
+            entry.evicts and entry.node_name == node and entry.change.new.uid not in self._claimed
+        )
 
     def _note(self, outcome: Outcome, moves: Moves) -> None:
         """Keeps what an explained outcome says about the next ones."""
@@ -697,11 +700,6 @@ def _has_claims(pod: Pod) -> bool:
 def _matters(entry: Entry, outcome: Outcome) -> bool:
     """Whether a change may be later than a decision, and changes more than the queue."""
     return may_be_later(entry, outcome) and (entry.change.kind is not Pod or bool(entry.node_name))
-
-
-def _evicts(entry: Entry, node: str) -> bool:
-    """Whether a change shows that a scheduler evicts a pod on this node."""
-    return entry.node_name == node and is_eviction(entry.change)
 
 
 _Numbers = tuple[frozenset[int], frozenset[int]]

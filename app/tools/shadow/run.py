@@ -83,6 +83,8 @@ _EARLY: Final = 100
 #: Thresholds of the garbage collector once the caches are filled.
 _GC_WHEN_FILLED: Final = (50_000, 20, 50)
 _VERSION: Final = msgspec.json.Decoder(ServerVersion)
+#: Characters of the server's version that are shown.
+_LONGEST_VERSION: Final = 64
 _DISTRIBUTION: Final = "aiokube-scheduler"
 _EXTENDED: Final = "the extender {} may not be asked"
 
@@ -138,8 +140,8 @@ class Shadow:
         self._journal: Final = (
             None if options.journal is None else Journal(options.journal, options.journal_bytes)
         )
-        self._registry: Final = CollectorRegistry()
-        self._families: Final = MetricFamilies(self._registry)
+        self.registry: Final = CollectorRegistry()
+        self._families: Final = MetricFamilies(self.registry)
         self.tally: Final = Tally(self._families)
         self._worlds: Final = WorldTally(self._families) if options.imagines else None
         self._client: Final = ClientMetrics(self._families)
@@ -169,7 +171,7 @@ class Shadow:
             wall=self._clock.wall,
         )
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
-            collector(registry=self._registry)
+            collector(registry=self.registry)
         observer = self._client.observer(connection.server)
         async with (
             read_only(
@@ -361,7 +363,7 @@ class Shadow:
     async def _greet(self, reader: Reader) -> None:
         try:
             answer = await reader.get("/version")
-            told = decode(_VERSION, answer.body).git_version
+            told = decode(_VERSION, answer.body).git_version[:_LONGEST_VERSION]
         except (KubeApiError, *UNREADABLE) as error:
             told = f"unknown ({error})"
         self._judge.version = version_of(told)
@@ -406,7 +408,7 @@ class Shadow:
         health = HealthEndpoints(
             {"healthz": [ping()], "livez": [ping()], "readyz": ready}, MetricFamilies(slis)
         )
-        pages = MetricsPages(self._registry, slis, self._families, lambda: (), Dumps())
+        pages = MetricsPages(self.registry, slis, self._families, lambda: (), Dumps())
         async with (
             self._reviews(connection, options.authentication_kubeconfig) as tokens,
             self._reviews(connection, options.authorization_kubeconfig) as access,

@@ -52,7 +52,7 @@ class Outcome(NamedTuple):
     early: bool = False
 
 
-class Entry(msgspec.Struct, frozen=True, eq=False):
+class Entry(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """A change from a watch."""
 
     #: Ascending in the order of arrival.
@@ -60,32 +60,31 @@ class Entry(msgspec.Struct, frozen=True, eq=False):
     #: When it arrived, in seconds.
     at: float
     change: Change
-    outcome: Outcome | None = None
+    outcome: Outcome | None
+    #: The object that changes.
+    key: tuple[type, str]
+    #: The node that the change concerns; empty if there is none.
+    node_name: str
+    #: Whether the change shows a decision for a node: a binding or a nomination.
+    places: bool
+    #: Whether the change shows that a scheduler evicts a pod with a node.
+    evicts: bool
 
-    @property
-    def binds(self) -> bool:
-        """Whether the change is a binding that shows a decision."""
-        return self.outcome is not None and self.outcome.message is None
 
-    @property
-    def places(self) -> bool:
-        """Whether the change shows a decision for a node: a binding or a nomination."""
-        return self.outcome is not None and bool(self.outcome.node)
-
-    @property
-    def key(self) -> tuple[type, str]:
-        """The object that changes."""
-        kind, old, new = self.change
-        return kind, (new or old).key
-
-    @property
-    def node_name(self) -> str:
-        """The node that the change concerns; empty if there is none."""
-        kind, old, new = self.change
-        either = new or old
-        if kind is Node:
-            return str(either.name)
-        return str(either.node_name) if kind is Pod else ""
+def _entry(number: int, at: float, change: Change, outcome: Outcome | None) -> Entry:
+    kind, old, new = change
+    either = new or old
+    node = either.name if kind is Node else either.node_name if kind is Pod else ""
+    return Entry(
+        number=number,
+        at=at,
+        change=change,
+        outcome=outcome,
+        key=(kind, either.key),
+        node_name=node,
+        places=outcome is not None and bool(outcome.node),
+        evicts=is_eviction(change),
+    )
 
 
 def precedes(one: Entry, other: Entry) -> bool | None:
@@ -201,7 +200,7 @@ class Timeline:
             outcome = self._of_pod(change.old, change.new, now)
         elif change.kind is PersistentVolumeClaim:
             outcome = self._of_claim(change.old, change.new)
-        self.ahead.append(Entry(self._number, now, change, outcome))
+        self.ahead.append(_entry(self._number, now, change, outcome))
 
     def _of_pod(self, old: Pod | None, new: Pod | None, now: float) -> Outcome | None:
         if new is None or new.node_name:
@@ -408,11 +407,16 @@ class Timeline:
 
     def _with_later(self, chosen: Iterable[Entry]) -> list[Entry]:
         first: dict[tuple[type, Any], int] = {}
+        since = float("inf")
         for entry in chosen:
             first[entry.key] = min(entry.number, first.get(entry.key, entry.number))
+            since = min(since, entry.at)
         if not first:
             return []
-        return [e for e in self.behind if e.number >= first.get(e.key, self._number + 1)]
+        none = self._number + 1
+        found = [e for e in self.late(since) if e.number >= first.get(e.key, none)]
+        found.reverse()
+        return found
 
     def _with_earlier(self, chosen: Iterable[Entry]) -> list[Entry]:
         last: dict[tuple[type, Any], int] = {}

@@ -62,6 +62,29 @@ def _has_volumes(pod: Pod) -> bool:
     return bool(pod.template.volumes)
 
 
+def _of_devices(pod: Pod) -> bool:
+    return bool(pod.spec.resource_claims)
+
+
+_BEFORE_36: Final = (
+    KnownDifference(
+        "DynamicResources",
+        "versions before 1.36 know fewer kinds of claims and devices",
+        _of_devices,
+    ),
+    KnownDifference(
+        "NodeDeclaredFeatures",
+        "versions before 1.36 do not look at the features that nodes declare",
+        lambda _: True,
+    ),
+)
+_BEFORE_34: Final = (
+    KnownDifference(
+        "NodeResourcesFit",
+        "versions before 1.34 do not look at the resources of a pod as a whole",
+        lambda pod: pod.spec.resources is not None,
+    ),
+)
 _SINCE_37: Final = (
     KnownDifference(
         "VolumeBinding",
@@ -86,6 +109,10 @@ _SINCE_37: Final = (
 )
 
 
+def _shown(number: tuple[int, ...]) -> str:
+    return ".".join(map(str, number))
+
+
 def version_of(text: str) -> Version:
     """What is known of a server's version, such as ``v1.36.2``."""
     found = _VERSION.match(text)
@@ -94,11 +121,13 @@ def version_of(text: str) -> Version:
         return Version(("The version of the API server is unknown: it is taken for 1.36.",))
     if number == _OURS:
         return Version()
-    if number < _OURS:
-        said = "Differences between 1.36 and this version are not known: they count as differences."
-        return Version((said,))
-    lines = [f"Does not count: {each.text}." for each in _SINCE_37]
-    lines.append("Does not count: 1.37 has other texts about devices and preemption in messages.")
-    if number > (1, 37):
-        lines.append("Differences between 1.37 and this version are not known: they count.")
-    return Version(tuple(lines), _SINCE_37, other_messages=True)
+    known = (
+        _SINCE_37 if number > _OURS else (*_BEFORE_36, *(_BEFORE_34 if number < (1, 34) else ()))
+    )
+    lines = [f"Does not count: {each.text}." for each in known]
+    lines.append(
+        f"Does not count: {_shown(min(number, (1, 37)))} has other texts about devices and preemption in messages."
+    )
+    if number != (1, 37):
+        lines.append("Further differences between 1.36 and this version are not known: they count.")
+    return Version(tuple(lines), known, other_messages=True)

@@ -22,11 +22,34 @@ def test_later_versions_name_what_does_not_count():
     assert len(version_of("v1.38.0").lines) == 6
 
 
-@pytest.mark.parametrize("text", ["v1.35.4", "unknown (refused)"])
-def test_of_other_versions_nothing_is_known(text):
-    version = version_of(text)
+def test_an_unknown_version_is_taken_for_1_36():
+    version = version_of("unknown (refused)")
     assert len(version.lines) == 1
     assert not version.differences
+
+
+@pytest.mark.parametrize(("text", "number"), [("v1.35.4", 4), ("v1.34.0", 4), ("v1.33.1", 5)])
+def test_earlier_versions_name_what_does_not_count(text, number):
+    version = version_of(text)
+    assert len(version.lines) == number
+    assert all(line.startswith("Does not count: ") for line in version.lines[:-1])
+    assert version.lines[-1].endswith("are not known: they count.")
+
+
+def test_a_pod_with_devices_does_not_count_before_1_36():
+    claims = {"resourceClaims": [{"name": "c", "resourceClaimName": "c"}]}
+    pod = make_pod(spec=claims | {"containers": [{"name": "c", "image": "i"}]})
+    assert version_of("v1.35.0").known(pod, ("DynamicResources",))
+    assert not version_of("v1.36.0").known(pod, ("DynamicResources",))
+    assert not version_of("v1.35.0").known(make_pod(), ("DynamicResources",))
+    assert not version_of("v1.34.0").known(pod, ("NodeResourcesFit",))
+
+
+def test_pod_level_resources_do_not_count_before_1_34():
+    level = {"resources": {"requests": {"cpu": "1"}}}
+    pod = make_pod(spec=level | {"containers": [{"name": "c", "image": "i"}]})
+    assert version_of("v1.33.0").known(pod, ("NodeResourcesFit",))
+    assert not version_of("v1.34.0").known(pod, ("NodeResourcesFit",))
 
 
 def test_messages_are_compared_without_what_1_37_writes_otherwise():
