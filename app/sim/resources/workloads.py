@@ -106,9 +106,8 @@ def _bound_mistakes(spec: Object) -> list[Cause]:
     causes = []
     for name in ("strategy", "updateStrategy"):
         rolling = (spec.get(name) or {}).get("rollingUpdate") or {}
-        for bound in ("maxSurge", "maxUnavailable", "partition"):
-            if bound in rolling and not _is_bound(rolling[bound]):
-                detail = "must be a number or a percentage"
+        for bound, (is_valid, detail) in _BOUNDS.items():
+            if bound in rolling and not is_valid(rolling[bound]):
                 field = f"spec.{name}.rollingUpdate.{bound}"
                 causes.append(invalid_value(field, str(rolling[bound]), detail))
     return causes
@@ -121,3 +120,11 @@ def _is_count(value: Any) -> bool:
 def _is_bound(value: Any) -> bool:
     text = str(value).removesuffix("%")
     return _is_count(value) or (isinstance(value, str) and value.endswith("%") and text.isdecimal())
+
+
+_BOUNDS: Final = {
+    "maxSurge": (_is_bound, "must be a number or a percentage"),
+    "maxUnavailable": (_is_bound, "must be a number or a percentage"),
+    "partition": (_is_count, _NOT_NEGATIVE),
+}
+"""field of a rolling update -> what checks it, and what is said of a wrong value."""

@@ -1,16 +1,23 @@
 """Carries out the plans for all workloads: one view of what belongs to whom, and one queue."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Final, NamedTuple
 
-from app.model.objects import Node
 from app.sim.api import Api
 from app.sim.controllers.controller import Controller
-from app.sim.controllers.workloads.daemon_sets import daemon_spec, plan_daemon_set, wanted_nodes
+from app.sim.controllers.workloads.daemon_sets import NodeChoice, plan_daemon_set
 from app.sim.controllers.workloads.deployments import plan_deployment
-from app.sim.controllers.workloads.jobs import plan_job
-from app.sim.controllers.workloads.plan import Action, Create, Delete, Plan, Scene, Update
+from app.sim.controllers.workloads.jobs import is_tracked, plan_job, released
+from app.sim.controllers.workloads.plan import (
+    BURST,
+    Action,
+    Create,
+    Delete,
+    Plan,
+    Scene,
+    Update,
+)
 from app.sim.controllers.workloads.replica_sets import plan_replica_set
 from app.sim.controllers.workloads.revisions import CONTROLLER_REVISIONS
 from app.sim.controllers.workloads.stateful_sets import plan_stateful_set
@@ -24,9 +31,9 @@ from app.sim.resources.deletion import DeleteOptions, delete
 from app.sim.resources.kinds import BY_RESOURCE, NODES, PODS, Kind
 from app.sim.selectors import selects_labels
 from app.sim.store import Key, Object, StoreChange
-from app.wire.kube import DecodeError, NodeDecoder
 
 DAEMON_SETS: Final = BY_RESOURCE["daemonsets.apps"]
+JOBS: Final = BY_RESOURCE["jobs.batch"]
 
 RULES: Final[Mapping[Kind, Callable[[Scene], Plan]]] = {
     BY_RESOURCE["deployments.apps"]: plan_deployment,
@@ -34,7 +41,7 @@ RULES: Final[Mapping[Kind, Callable[[Scene], Plan]]] = {
     BY_RESOURCE["replicationcontrollers"]: plan_replica_set,
     BY_RESOURCE["statefulsets.apps"]: plan_stateful_set,
     DAEMON_SETS: plan_daemon_set,
-    BY_RESOURCE["jobs.batch"]: plan_job,
+    JOBS: plan_job,
 }
 _BY_TYPE: Final[Mapping[tuple[str, str], Kind]] = {
     (kind.group_version, kind.kind): kind for kind in RULES
@@ -70,9 +77,11 @@ class WorkloadController(Controller[WorkloadKey]):
         """uid of a workload -> what it controls."""
         self._adopted: set[str] = set()
         """Uids of the workloads that have adopted what there was before them."""
+        self._released: dict[WorkloadKey, dict[Key, None]] = {}
+        """Job -> pods that it does not count any more, and that can still have its finalizer."""
         self._failures: dict[WorkloadKey, int] = {}
-        self._nodes: dict[str, tuple[int, Node]] = {}
-        """name -> (revision, node), of the nodes that a DaemonSet was compared with."""
+        self._choices: dict[str, NodeChoice] = {}
+        """uid of a DaemonSet -> the nodes that it wants a pod on."""
 
     # ------------------------------------------------------------ changes
 
@@ -86,8 +95,13 @@ class WorkloadController(Controller[WorkloadKey]):
             self.cancel(key)
             self._failures.pop(key, None)
             self._adopted.discard(change.record.value["metadata"]["uid"])
+            self._choices.pop(change.record.value["metadata"]["uid"], None)
         else:
             self.enqueue(key)
+        if kind is JOBS and (change.type == "DELETED" or is_being_deleted(change.record.value)):
+            owned = self._owned.get(change.record.value["metadata"]["uid"], ())
+            pods = [place for kind, place in owned if kind is PODS]
+            self._let_go(key, [*self._released.get(key, ()), *pods])
 
     def _on_owned(self, kind: Kind, change: StoreChange) -> None:
         value, previous = change.record.value, change.previous
@@ -101,6 +115,8 @@ class WorkloadController(Controller[WorkloadKey]):
         if before is not None and (before != owner or change.type == "DELETED"):
             self._forget(before, entry)
             self._wake(before, change.key[0])
+            if kind is PODS and change.type != "DELETED" and is_tracked(value):
+                self._let_go(WorkloadKey(JOBS, change.key[0], before["name"]), [change.key])
         if owner is not None and change.type != "DELETED":
             self._owned.setdefault(owner["uid"], {})[entry] = None
             self._wake(owner, change.key[0])
@@ -121,21 +137,25 @@ class WorkloadController(Controller[WorkloadKey]):
 
     def _on_node(self, change: StoreChange) -> None:
         """Nodes concern DaemonSets, unless only their status has changed."""
-        if change.type == "DELETED":
-            self._nodes.pop(change.key[1], None)
         daemon_sets = self._api.store[DAEMON_SETS.storage].records
         if daemon_sets and _concerns_daemons(change):
+            for choice in self._choices.values():
+                choice.forget(change.key[1])
             for key in daemon_sets:
                 self.enqueue(WorkloadKey(DAEMON_SETS, *key), _SETTLE_SECONDS)
 
     # ------------------------------------------------------------ reconciliation
 
     def reconcile(self, key: WorkloadKey) -> None:
+        self._release(key)
         record = self._api.find(key.kind, key.namespace, key.name)
         if record is None or is_being_deleted(record.value):
             return
         try:
             self._adopt(key, record.value)
+            if key.kind is DAEMON_SETS and not self._chosen(record.value).look(self._api):
+                self.enqueue(key)
+                return
             plan = RULES[key.kind](self._scene(key, record.value))
             self._carry_out(key, record.value, plan)
         except Exception:
@@ -146,47 +166,62 @@ class WorkloadController(Controller[WorkloadKey]):
         if plan.again is not None and not plan.delete:
             self.enqueue(key, max(_SETTLE_SECONDS, plan.again))
 
+    def _let_go(self, key: WorkloadKey, pods: Iterable[Key]) -> None:
+        """Removes the finalizers of pods whose Job is deleted, or is no longer their controller."""
+        places = dict.fromkeys(pods)
+        if places:
+            self._released[key] = self._released.get(key, {}) | places
+            self.enqueue(key)
+
+    def _release(self, key: WorkloadKey) -> None:
+        pods = self._released.pop(key, {})
+        for place in list(pods)[:BURST]:
+            del pods[place]
+            record = self._api.find(PODS, *place)
+            if record is not None and is_tracked(record.value):
+                self._act(key, {}, released(record.value))
+        self._let_go(key, pods)
+
     def _carry_out(self, key: WorkloadKey, workload: Object, plan: Plan) -> None:
-        """Does what a plan says. The status is written even if an action fails."""
+        """Does what a plan says, a part at a time. The status is written even if an action fails."""
         try:
-            for action in plan.actions:
+            for action in plan.actions[:BURST]:
                 self._act(key, workload, action)
         finally:
             self._note(key, plan)
         if plan.delete:
             self._delete(key.kind, workload)
+        elif len(plan.actions) > BURST:
+            self.enqueue(key)
 
     def _scene(self, key: WorkloadKey, workload: Object) -> Scene:
-        found: dict[Kind, list[Object]] = {kind: [] for kind in _OWNED}
-        for kind, owned in list(self._owned.get(workload["metadata"]["uid"], ())):
-            record = self._api.find(kind, *owned)
-            if record is not None:
-                found[kind].append(record.value)
+        found = self._found(workload["metadata"]["uid"])
         return Scene(
             workload=workload,
             pods=found[PODS] if key.kind.kind == "Job" else self._kept(workload, found[PODS]),
             replica_sets=found[REPLICA_SETS],
             revisions=found[CONTROLLER_REVISIONS],
-            nodes=self._wanted_nodes(workload) if key.kind is DAEMON_SETS else (),
+            nodes=self._chosen(workload).nodes if key.kind is DAEMON_SETS else (),
             now=self._api.now(),
             timestamp=self._api.timestamp(),
         )
 
-    def _wanted_nodes(self, workload: Object) -> list[str]:
-        spec = daemon_spec(workload["spec"]["template"]["spec"])
-        return list(wanted_nodes(spec, self._decoded_nodes()))
+    def _found(self, uid: str) -> dict[Kind, list[Object]]:
+        """What the workload with a uid controls."""
+        found: dict[Kind, list[Object]] = {kind: [] for kind in _OWNED}
+        for kind, owned in list(self._owned.get(uid, ())):
+            record = self._api.find(kind, *owned)
+            if record is not None:
+                found[kind].append(record.value)
+        return found
 
-    def _decoded_nodes(self) -> Iterator[Node]:
-        """All nodes that can be decoded."""
-        for record in self._api.store[NODES.storage].ordered():
-            known = self._nodes.get(record.name)
-            if known is None or known[0] != record.revision:
-                try:
-                    known = record.revision, NodeDecoder().decode(record.raw)
-                except DecodeError:
-                    continue
-                self._nodes[record.name] = known
-            yield known[1]
+    def _chosen(self, daemon_set: Object) -> NodeChoice:
+        """The nodes for the present template of a DaemonSet, as far as they are known."""
+        uid, spec = daemon_set["metadata"]["uid"], daemon_set["spec"]["template"]["spec"]
+        choice = self._choices.get(uid)
+        if choice is None or choice.spec != spec:
+            choice = self._choices[uid] = NodeChoice(spec)
+        return choice
 
     def _kept(self, workload: Object, pods: list[Object]) -> list[Object]:
         """The pods that still match the selector. Others are released."""

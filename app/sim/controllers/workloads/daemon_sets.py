@@ -1,5 +1,6 @@
 """DaemonSets: one pod on each node that the template allows."""
 
+import contextlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
@@ -10,7 +11,9 @@ from app.model.objects import Node
 from app.model.pod import Pod
 from app.plugins.helpers.node_selector import RequiredNodeAffinity
 from app.plugins.helpers.tolerations import find_untolerated
+from app.sim.api import Api
 from app.sim.controllers.workloads.plan import (
+    BURST,
     Action,
     Create,
     Delete,
@@ -21,14 +24,15 @@ from app.sim.controllers.workloads.plan import (
     ready_for,
     scaled,
 )
-from app.sim.controllers.workloads.replica_sets import BURST
 from app.sim.controllers.workloads.revisions import current_revision, forgotten
 from app.sim.controllers.workloads.templates import REVISION_LABEL, pod_of
 from app.sim.objects import has_ended, labels_of
-from app.sim.resources.kinds import PODS
-from app.sim.store import Object
-from app.wire.kube import PodDecoder
+from app.sim.resources.kinds import NODES, PODS
+from app.sim.store import Object, Record
+from app.wire.kube import DecodeError, NodeDecoder, PodDecoder
 
+_LOOKED_AT_ONCE: Final = 500
+"""Nodes that are compared with a template before other work has its turn."""
 _TOLERATED: Final = (
     ("node.kubernetes.io/not-ready", "NoExecute"),
     ("node.kubernetes.io/unreachable", "NoExecute"),
@@ -88,6 +92,45 @@ def _suits(pod: Pod, node: Node) -> bool:
     )
 
 
+class NodeChoice:
+    """The nodes that a template wants a pod on. Each node is looked at once, and again after it has changed."""
+
+    def __init__(self, spec: Object) -> None:
+        """``spec``: that of the template."""
+        self.spec = spec
+        self.nodes: list[str] = []
+        """The names of those nodes."""
+        self._verdicts: dict[str, bool] = {}
+        """name -> whether a pod is wanted there."""
+
+    def forget(self, name: str) -> None:
+        """Looks at a node again, or forgets it."""
+        self._verdicts.pop(name, None)
+
+    def look(self, api: Api) -> bool:
+        """Brings ``nodes`` up to date. Returns whether it was enough to look at some hundred nodes; if not, call it again.
+
+        Raises DecodeError if the template cannot be read.
+        """
+        verdicts, records = self._verdicts, api.store[NODES.storage].records
+        new = [key for key in records if key[1] not in verdicts]
+        looked = [records[key] for key in new[:_LOOKED_AT_ONCE]]
+        if looked:
+            wanted = set(wanted_nodes(daemon_spec(self.spec), _decoded(looked)))
+            verdicts |= {record.name: record.name in wanted for record in looked}
+        if len(looked) < len(new):
+            return False
+        self.nodes = [name for name, verdict in verdicts.items() if verdict]
+        return True
+
+
+def _decoded(records: Iterable[Record]) -> Iterator[Node]:
+    """All nodes that can be decoded."""
+    for record in records:
+        with contextlib.suppress(DecodeError):
+            yield NodeDecoder().decode(record.raw)
+
+
 def plan_daemon_set(scene: Scene) -> Plan:
     """Creates the missing pods, deletes those on other nodes, and replaces old ones as the strategy says."""
     owner = scene.workload
@@ -104,48 +147,55 @@ def plan_daemon_set(scene: Scene) -> Plan:
         for node in missing[:BURST]
     ]
     kept: list[Object] = []
+    misplaced = 0
     for node, pods in by_node.items():
-        living = sorted(filter(is_active, pods), key=_keeping_order)
-        ended = [pod for pod in pods if has_ended(pod)]
-        surplus = living[1:] if node in wanted else living
-        plan.actions += [Delete(PODS, pod) for pod in (*surplus, *ended)]
-        kept += living[:1] if node in wanted else []
+        living = list(filter(is_active, pods))
+        if len(living) > 1:
+            living.sort(key=_keeping_order)
+        stays = 1 if node in wanted else 0
+        misplaced += bool(living) and not stays
+        kept += living[:stays]
+        plan.actions += [Delete(PODS, pod) for pod in living[stays:]]
+        if len(living) < len(pods):
+            plan.actions += [Delete(PODS, pod) for pod in filter(has_ended, pods)]
     min_ready = owner["spec"].get("minReadySeconds", 0)
     counts = counted(kept, min_ready, scene.now)
     plan.again = counts.soonest
-    plan.actions += _replaced(scene, kept, mark)
-    plan.actions += forgotten(scene, {_mark(pod) for pod in scene.pods} | {mark})
-    misplaced = sum(
-        any(map(is_active, pods)) for node, pods in by_node.items() if node not in wanted
-    )
+    old = [pod for pod in kept if _mark(pod) != mark]
+    plan.actions += _replaced(scene, old, counts.available)
+    if len(scene.revisions) > 1:
+        plan.actions += forgotten(scene, {_mark(pod) for pod in scene.pods} | {mark})
     plan.status = {
         "currentNumberScheduled": counts.replicas,
         "numberMisscheduled": misplaced,
         "desiredNumberScheduled": len(wanted),
         "numberReady": counts.ready,
         "observedGeneration": owner["metadata"].get("generation", 1),
-        "updatedNumberScheduled": sum(_mark(pod) == mark for pod in kept),
+        "updatedNumberScheduled": len(kept) - len(old),
         "numberAvailable": counts.available,
         "numberUnavailable": len(wanted) - counts.available,
     }
     return plan
 
 
-def _replaced(scene: Scene, pods: Sequence[Object], mark: str) -> list[Action]:
-    """Deletes pods of an old template: those that are not available, and as many others as may be unavailable."""
+def _replaced(scene: Scene, old: Sequence[Object], available: int) -> list[Action]:
+    """Deletes pods of an old template: those that are not available, and as many others as may be unavailable.
+
+    ``available``: how many pods are, of the old and the new template.
+    """
     spec = scene.workload["spec"]
     strategy = spec.get("updateStrategy") or {}
-    if strategy.get("type", "RollingUpdate") != "RollingUpdate":
+    if not old or strategy.get("type", "RollingUpdate") != "RollingUpdate":
         return []
     wanted = len(scene.nodes)
     rolling = strategy.get("rollingUpdate") or {}
     bound = rolling.get("maxUnavailable") or rolling.get("maxSurge") or 1
-    min_ready = spec.get("minReadySeconds", 0)
-    available = {id(pod) for pod in pods if ready_for(pod, scene.now) >= max(0, min_ready)}
-    free = max(1, scaled(bound, wanted, round_up=True)) - (wanted - len(available))
-    old = [pod for pod in pods if _mark(pod) != mark]
-    idle = [pod for pod in old if id(pod) not in available]
-    busy = [pod for pod in old if id(pod) in available]
+    min_ready = max(0, spec.get("minReadySeconds", 0))
+    free = max(1, scaled(bound, wanted, round_up=True)) - (wanted - available)
+    idle: list[Object] = []
+    busy: list[Object] = []
+    for pod in old:
+        (busy if ready_for(pod, scene.now) >= min_ready else idle).append(pod)
     return [Delete(PODS, pod) for pod in (*idle, *busy[: max(0, free)])]
 
 

@@ -83,7 +83,7 @@ def plan_deployment(scene: Scene) -> Plan:
     revision = _revision(new, olds)
     actions: list[Action] = []
     if deployment["spec"].get("paused"):
-        actions += _resized(sets[-1:], [deployment["spec"]["replicas"]])
+        actions += _resized(sets, _paused_sizes(deployment["spec"], new, sets))
     elif new is None:
         actions.append(_created(deployment, olds, revision))
     else:
@@ -161,6 +161,27 @@ def _rolled(
     changed = wanted | {"spec": wanted["spec"] | {"replicas": size}}
     own: list[Action] = [Update(REPLICA_SETS, changed)] if changed != new else []
     return own + _resized(olds, others)
+
+
+def _paused_sizes(spec: Object, new: Object | None, sets: Sequence[Object]) -> list[int]:
+    """The sizes of all ReplicaSets while the rollout is paused: they share what the Deployment may have.
+
+    ``new``: the ReplicaSet of the present template. ``sets``: all of them, the newest one last.
+    """
+    wanted, sizes = spec["replicas"], [each["spec"]["replicas"] for each in sets]
+    total, living = sum(sizes), [index for index, size in enumerate(sizes) if size]
+    if len(living) < 2:
+        only = living[0] if living else len(sizes) - 1
+        return [wanted if index == only else size for index, size in enumerate(sizes)]
+    if new is not None and _size(new) == Size(wanted, wanted):
+        return [wanted if each is new else 0 for each in sets]
+    if _recreates(spec):
+        return sizes
+    allowed = wanted + _slack(spec)[0] if wanted else 0
+    shares = [size * allowed // total for size in sizes]
+    largest = max(living, key=lambda index: (sizes[index], index))
+    shares[largest] += allowed - sum(shares)
+    return shares
 
 
 def _resized(sets: Sequence[Object], sizes: Sequence[int]) -> list[Action]:

@@ -1,25 +1,30 @@
 """Jobs: pods that run to their end, until enough have succeeded or too many have failed."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from app.model.timestamps import format_time, parse_time
 from app.sim.controllers.workloads.plan import (
+    BURST,
+    Action,
     Create,
     Delete,
     Plan,
     Scene,
+    Update,
     counted,
     is_active,
     is_ready,
 )
-from app.sim.controllers.workloads.replica_sets import BURST
 from app.sim.controllers.workloads.templates import INDEX_MARK, indexed_pod, pod_of
-from app.sim.objects import generated_name, is_being_deleted
+from app.sim.objects import generated_name, has_ended, is_being_deleted
 from app.sim.resources.kinds import PODS
 from app.sim.resources.workloads import job_marks
 from app.sim.store import Object
 
+TRACKING: Final = "batch.kubernetes.io/job-tracking"
+"""The finalizer of a pod that is not yet counted in its Job's status."""
 _BACKOFF_LIMIT: Final = 6
 _MOST_INDEXES: Final = 100_000
 _FINAL: Final = ("Complete", "Failed")
@@ -30,49 +35,104 @@ def plan_job(scene: Scene) -> Plan:
     job = scene.workload
     spec, before = job["spec"], job.get("status") or {}
     active = [pod for pod in scene.pods if is_active(pod)]
+    tally = _tally(scene.pods, before)
     if any(_holds(before, type_) for type_ in _FINAL):
-        return _after_end(scene, before, active)
+        return _after_end(scene, before, active, tally)
     done = _indexes(scene.pods, "Succeeded") | parse_indexes(before.get("completedIndexes", ""))
     indexed = spec.get("completionMode") == "Indexed"
-    succeeded = max(before.get("succeeded", 0), _count(scene.pods, "Succeeded"))
-    succeeded = len(done) if indexed else succeeded
-    failed = max(before.get("failed", 0), _count(scene.pods, "Failed"))
+    succeeded = len(done) if indexed else tally.succeeded
     status: Object = {
         "startTime": before.get("startTime", scene.timestamp),
         "active": len(active),
         "ready": counted(active, 0, scene.now).ready,
         "terminating": sum(is_being_deleted(pod) for pod in scene.pods),
-        "succeeded": succeeded,
-        "failed": failed,
-        "uncountedTerminatedPods": {},
-    }
+    } | tally.status
     if indexed:
-        status["completedIndexes"] = written_indexes(done)
-    plan = Plan(status)
+        status |= {"completedIndexes": written_indexes(done), "succeeded": succeeded}
+    plan = Plan(status, list(tally.actions))
     if spec.get("suspend"):
         del status["startTime"]
         plan.actions += [Delete(PODS, pod) for pod in active]
         _set(status, scene, "Suspended", "JobSuspended", "The Job is suspended.")
         return plan
-    failure = _failure(scene, failed, status["startTime"])
+    failure = _failure(scene, tally.failed, status["startTime"])
     completions = spec.get("completions")
     wanted = _wanted(spec, succeeded, len(active))
     if failure:
         plan.actions += [Delete(PODS, pod) for pod in active]
         _set(status, scene, "FailureTarget", *failure)
-        _set(status, scene, "Failed", *failure)
         status |= {"active": 0, "ready": 0}
+        if not any(map(is_tracked, scene.pods)) and not tally.is_open:
+            _set(status, scene, "Failed", *failure)
     elif wanted == 0 and not active and succeeded >= (1 if completions is None else completions):
         reason = ("CompletionsReached", "The Job has reached its completions.")
         _set(status, scene, "SuccessCriteriaMet", *reason)
-        _set(status, scene, "Complete", *reason)
-        status["completionTime"] = scene.timestamp
+        if not tally.is_open:
+            _set(status, scene, "Complete", *reason)
+            status["completionTime"] = scene.timestamp
     else:
         _resize(scene, plan, active, wanted, done)
         plan.again = _left(scene, status["startTime"])
     if failure or "completionTime" in status:
         plan.again = spec.get("ttlSecondsAfterFinished")
     return plan
+
+
+@dataclass(frozen=True, slots=True)
+class _Tally:
+    """The pods of a Job that have ended, and those that are being deleted, which count as failed."""
+
+    succeeded: int
+    failed: int
+    status: Object
+    """The fields of the status: those counted, and those that are counted once they have lost their finalizer."""
+    actions: Sequence[Action]
+    """What removes the finalizers."""
+    is_open: bool
+    """Whether the status does not count all of them yet."""
+
+
+def _tally(pods: Sequence[Object], before: Object) -> _Tally:
+    """Counts the pods that have ended, each one once: also those that are removed afterwards."""
+    tracked = {pod["metadata"]["uid"]: pod for pod in pods if is_tracked(pod)}
+    uncounted = before.get("uncountedTerminatedPods") or {}
+    known = [uid for part in uncounted.values() for uid in part]
+    totals, counts, left = {}, {}, {}
+    for field in ("succeeded", "failed"):
+        ended = [uid for uid, pod in tracked.items() if uid not in known and _outcome(pod) == field]
+        others = sum(not is_tracked(pod) and _phase_outcome(pod) == field for pod in pods)
+        left[field] = [uid for uid in uncounted.get(field) or () if uid in tracked]
+        counts[field] = before.get(field, 0) + len(uncounted.get(field) or ()) - len(left[field])
+        counts[field] = max(counts[field], others)
+        totals[field] = counts[field] + len(left[field]) + len(ended)
+        left[field] += ended[: max(0, BURST - sum(map(len, left.values())))]
+    return _Tally(
+        **totals,
+        status=counts | {"uncountedTerminatedPods": {name: u for name, u in left.items() if u}},
+        actions=[released(tracked[uid]) for part in left.values() for uid in part],
+        is_open=any(left.values()),
+    )
+
+
+def is_tracked(pod: Object) -> bool:
+    """Whether a pod stays until its Job has counted it."""
+    return TRACKING in pod["metadata"].get("finalizers", ())
+
+
+def _phase_outcome(pod: Object) -> str:
+    """``succeeded``, ``failed``, or empty for a pod that has not ended."""
+    return str(pod["status"]["phase"]).lower() if has_ended(pod) else ""
+
+
+def _outcome(pod: Object) -> str:
+    return _phase_outcome(pod) or ("failed" if is_being_deleted(pod) else "")
+
+
+def released(pod: Object) -> Action:
+    """Removes the finalizer of a pod that is counted, or never will be."""
+    metadata = dict(pod["metadata"])
+    metadata["finalizers"] = [each for each in metadata["finalizers"] if each != TRACKING]
+    return Update(PODS, pod | {"metadata": metadata})
 
 
 def _wanted(spec: Object, succeeded: int, active: int) -> int:
@@ -97,10 +157,15 @@ def _resize(
         free = (index for index in range(total) if index not in busy)
         for index, _ in zip(free, range(missing), strict=False):
             name = generated_name(f"{job['metadata']['name']}-{index}-")
-            plan.actions.append(Create(PODS, indexed_pod(job, index, name)))
+            plan.actions.append(_created(indexed_pod(job, index, name)))
     else:
-        made = [Create(PODS, pod_of(job, labels=job_marks(job))) for _ in range(missing)]
-        plan.actions += made
+        made = (pod_of(job, labels=job_marks(job)) for _ in range(missing))
+        plan.actions += map(_created, made)
+
+
+def _created(pod: Object) -> Action:
+    """Creates a pod that is not removed before it is counted."""
+    return Create(PODS, pod | {"metadata": pod["metadata"] | {"finalizers": [TRACKING]}})
 
 
 def _failure(scene: Scene, failed: int, started: str) -> tuple[str, str] | None:
@@ -123,9 +188,12 @@ def _left(scene: Scene, started: str) -> float | None:
     return None if deadline is None else float(parse_time(started) + deadline - scene.now)
 
 
-def _after_end(scene: Scene, before: Object, active: Sequence[Object]) -> Plan:
+def _after_end(scene: Scene, before: Object, active: Sequence[Object], tally: _Tally) -> Plan:
     """Deletes the pods that are left, and the Job itself when its time is over."""
-    plan = Plan(dict(before), [Delete(PODS, pod) for pod in active])
+    status = before | tally.status
+    if "completedIndexes" in before:
+        status["succeeded"] = before.get("succeeded", 0)
+    plan = Plan(status, [*tally.actions, *(Delete(PODS, pod) for pod in active)])
     ttl = scene.workload["spec"].get("ttlSecondsAfterFinished")
     if ttl is not None:
         ended = before.get("completionTime") or _ended_at(before) or format_time(scene.now)
@@ -159,10 +227,6 @@ def _set(status: Object, scene: Scene, type_: str, reason: str, message: str) ->
         if each.get("type") == type_ and each.get("status") == "True":
             new = each
     status["conditions"] = [each for each in known if each.get("type") != type_] + [new]
-
-
-def _count(pods: Iterable[Object], phase: str) -> int:
-    return sum(pod["status"].get("phase") == phase for pod in pods)
 
 
 def _index(pod: Object) -> int:

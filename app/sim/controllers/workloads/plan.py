@@ -3,12 +3,15 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from app.model.timestamps import parse_time
 from app.sim.objects import find_condition, has_ended, is_being_deleted, is_true
 from app.sim.resources.kinds import Kind
 from app.sim.store import Object
+
+BURST: Final = 100
+"""The most actions of a plan that are carried out at once. What is left is planned again afterwards."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,6 +3,7 @@
 from typing import Any, Final
 
 from app.sim.controllers.workloads.plan import (
+    BURST,
     Create,
     Delete,
     Plan,
@@ -16,8 +17,6 @@ from app.sim.objects import is_being_deleted, labels_of
 from app.sim.resources.kinds import PODS
 from app.sim.store import Object
 
-BURST: Final = 100
-"""The most pods that are created or deleted at once; the rest follows."""
 _DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 
 

@@ -1,6 +1,7 @@
 """StatefulSets: pods with ordinals and claims of their own, created and replaced in order."""
 
 from app.sim.controllers.workloads.plan import (
+    BURST,
     Action,
     Create,
     Delete,
@@ -63,6 +64,8 @@ def _steps(scene: Scene, pods: dict[int, Object], current: str, update: str) -> 
             steps.append(Create(PODS, made))
         elif has_ended(pod) and not is_being_deleted(pod):
             steps.append(Delete(PODS, pod))
+        if len(steps) >= BURST:
+            return steps
         if not parallel and (pod is None or not _is_healthy(pod, spec, scene.now)):
             return steps
     surplus = sorted((each for each in pods if each not in wanted), reverse=True)

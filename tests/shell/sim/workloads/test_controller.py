@@ -10,7 +10,10 @@ import msgspec
 import pytest
 
 from app.sim import ClusterOptions, EmbeddedCluster, KubeletOptions, NodeOptions
+from app.sim.controllers.kubelet import RUN_FOR
 from app.sim.controllers.workloads.daemon_sets import pinned_to
+from app.sim.controllers.workloads.jobs import TRACKING
+from app.sim.controllers.workloads.plan import BURST
 from app.sim.errors import ApiError
 from app.sim.resources.deletion import DeleteOptions, delete
 from app.sim.resources.kinds import BY_RESOURCE, EVENTS, PODS, RESOURCE_QUOTAS, Kind
@@ -131,6 +134,74 @@ async def test_a_job_ends_by_itself(cluster: EmbeddedCluster) -> None:
     await asyncio.sleep(60)
     assert cluster.api.find(JOBS, "default", "web") is None
     assert pods(cluster) == []
+
+
+async def test_pods_of_a_job_are_counted_before_they_go(cluster: EmbeddedCluster) -> None:
+    spec = {"containers": [{"name": "c", "image": "i"}], "restartPolicy": "Never"}
+    job = {"metadata": {"name": "web"}, "spec": {"template": {"spec": spec}, "completions": 6}}
+    cluster.api.create(JOBS, "default", job)
+
+    def on_pod(change: StoreChange) -> None:
+        if change.record.value["status"]["phase"] == "Succeeded" and change.type != "DELETED":
+            loop.call_soon(drop, change.key[1])
+
+    def drop(name: str) -> None:
+        if cluster.api.find(PODS, "default", name) is not None:
+            delete(cluster.api, PODS, "default", name, DeleteOptions())
+
+    loop = asyncio.get_running_loop()
+    cluster.api.store["pods"].listeners[on_pod] = None
+    await asyncio.sleep(20)
+    status = get(cluster, JOBS)["status"]
+    assert (status["succeeded"], status["failed"]) == (6, 0)
+    assert pods(cluster) == []
+
+
+@pytest.mark.parametrize("propagation", ["Background", "Foreground", "Orphan"])
+async def test_a_deleted_job_lets_its_pods_go(cluster: EmbeddedCluster, propagation: str) -> None:
+    spec = {"containers": [{"name": "c", "image": "i"}], "restartPolicy": "Never"}
+    job = {"metadata": {"name": "web"}, "spec": {"template": {"spec": spec}, "parallelism": 3}}
+    job["spec"]["template"]["metadata"] = {"annotations": {RUN_FOR: "1h"}}
+    cluster.api.create(JOBS, "default", job)
+    await asyncio.sleep(2)
+    assert [each["metadata"]["finalizers"] for each in pods(cluster)] == [[TRACKING]] * 3
+    delete(cluster.api, JOBS, "default", "web", DeleteOptions(propagation=propagation))
+    await asyncio.sleep(60)
+    assert cluster.api.find(JOBS, "default", "web") is None
+    kept = pods(cluster)
+    assert len(kept) == (3 if propagation == "Orphan" else 0)
+    assert all("finalizers" not in each["metadata"] for each in kept)
+
+
+async def test_a_plan_is_carried_out_in_parts(cluster: EmbeddedCluster) -> None:
+    cluster.add_nodes(NodeOptions(count=3 * BURST, first=2))
+    loop, turns = asyncio.get_running_loop(), [0]
+
+    def on_pod(change: StoreChange) -> None:
+        before = change.previous
+        marked = "deletionTimestamp" in change.record.value["metadata"]
+        if before is not None and (not marked or "deletionTimestamp" in before.value["metadata"]):
+            return
+        if turns[-1] == 0:
+            loop.call_soon(turns.append, 0)
+        turns[-1] += 1
+
+    cluster.api.store["pods"].listeners[on_pod] = None
+    parallel = workload("many", podManagementPolicy="Parallel", replicas=3 * BURST)
+    cluster.api.create(STATEFUL_SETS, "default", parallel)
+    await asyncio.sleep(5)
+    assert len(pods(cluster)) == 3 * BURST
+    daemons = cluster.api.create(DAEMON_SETS, "default", workload()).value
+    await asyncio.sleep(5)
+    assert len(pods(cluster)) == 6 * BURST + 2
+    template = daemons["spec"]["template"]
+    nowhere = template | {"spec": template["spec"] | {"nodeSelector": {"a": "b"}}}
+    changed = daemons | {"metadata": {"name": "web"}}
+    changed["spec"] = daemons["spec"] | {"template": nowhere}
+    cluster.api.update(DAEMON_SETS, "default", "web", changed)
+    await asyncio.sleep(60)
+    assert len(pods(cluster)) == 3 * BURST
+    assert max(turns) <= BURST
 
 
 async def test_daemons_follow_the_nodes(cluster: EmbeddedCluster) -> None:

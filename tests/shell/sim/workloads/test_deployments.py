@@ -7,7 +7,7 @@ from app.sim.controllers.workloads.deployments import (
     plan_deployment,
     rolling_sizes,
 )
-from app.sim.controllers.workloads.plan import Create, Delete, Update
+from app.sim.controllers.workloads.plan import Create, Delete, Update, scaled
 from app.sim.controllers.workloads.templates import HASH_LABEL, replica_set_of, template_hash
 from app.sim.objects import find_condition
 from tests.shell.sim.workloads.objects import NOW, scene, template, workload
@@ -90,6 +90,33 @@ def test_a_paused_deployment_is_scaled_but_not_rolled():
     plan = plan_deployment(scene(owner, replica_sets=[replica_set(replicas=2)]))
     assert sizes(plan) == {"app:1": 5}
     assert find_condition({"status": plan.status}, "Progressing")["status"] == "Unknown"
+
+
+def test_a_pause_leaves_a_rollout_where_it_is():
+    owner = workload("Deployment", "app:2", replicas=4, paused=True)
+    sets = [replica_set(replicas=3), replica_set("app:2", 2, replicas=2, available=1)]
+    assert sizes(plan_deployment(scene(owner, replica_sets=sets))) == {}
+    sets = [replica_set(replicas=1), replica_set("app:2", 2, replicas=4)]
+    assert sizes(plan_deployment(scene(owner, replica_sets=sets))) == {"app:1": 0}
+    owner["spec"]["strategy"] = {"type": "Recreate"}
+    sets = [replica_set(replicas=3), replica_set("app:2", 2, replicas=2)]
+    assert sizes(plan_deployment(scene(owner, replica_sets=sets))) == {}
+
+
+@given(
+    wanted=st.integers(0, 30),
+    surge=st.sampled_from([0, 1, 7, "25%", "100%"]),
+    present=st.lists(st.integers(0, 30), min_size=2, max_size=4),
+)
+def test_a_paused_deployment_keeps_to_its_surge(wanted, surge, present):
+    strategy = {"rollingUpdate": {"maxSurge": surge, "maxUnavailable": 1}}
+    owner = workload("Deployment", "app:0", replicas=wanted, paused=True, strategy=strategy)
+    sets = [replica_set(f"app:{n}", n + 1, replicas=size) for n, size in enumerate(present)]
+    planned = {f"app:{n}": size for n, size in enumerate(present)}
+    planned |= sizes(plan_deployment(scene(owner, replica_sets=sets)))
+    allowed = wanted + scaled(surge, wanted, round_up=True)
+    assert wanted <= sum(planned.values()) <= allowed or sum(map(bool, present)) < 2
+    assert min(planned.values()) >= 0
 
 
 def test_old_replica_sets_are_forgotten():

@@ -2,11 +2,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.sim.controllers.workloads.jobs import parse_indexes, plan_job, written_indexes
-from app.sim.controllers.workloads.plan import Create, Delete
+from app.sim.controllers.workloads.jobs import (
+    TRACKING,
+    parse_indexes,
+    plan_job,
+    written_indexes,
+)
+from app.sim.controllers.workloads.plan import BURST, Create, Delete, Update
 from app.sim.controllers.workloads.templates import INDEX_MARK
 from app.sim.objects import is_true
 from tests.shell.sim.workloads.objects import NOW, pod, scene, workload
+
+
+def tracked(name, phase="Running", **parts):
+    return pod(name, phase, finalizers=[TRACKING], **parts)
+
+
+def released(plan):
+    return [
+        action.value["metadata"]["name"] for action in plan.actions if isinstance(action, Update)
+    ]
 
 
 def job(status=None, **spec):
@@ -88,6 +103,51 @@ def test_pods_of_an_indexed_job():
     indexes = [value["metadata"]["annotations"][INDEX_MARK] for value in created(plan)]
     assert indexes == ["1", "3"]
     assert plan.status["completedIndexes"] == "0"
+
+
+def test_pods_are_counted_once_and_also_when_they_are_gone():
+    spec = {"completions": 3, "parallelism": 1}
+    status = None
+    for number in range(3):
+        plan = plan_job(scene(job(status, **spec), tracked(f"p{number}", "Succeeded")))
+        assert released(plan) == [f"p{number}"]
+        assert len(created(plan)) == (number < 2)
+        assert plan.status["succeeded"] == number
+        again = plan_job(scene(job(plan.status, **spec), tracked(f"p{number}", "Succeeded")))
+        assert again.status == plan.status
+        status = plan_job(scene(job(plan.status, **spec))).status
+        assert status["succeeded"] == number + 1
+        assert is_true({"status": status}, "Complete") == (number == 2)
+    assert status["uncountedTerminatedPods"] == {}
+
+
+def test_pods_that_are_deleted_count_as_failed():
+    spec = {"completions": 3, "parallelism": 2, "backoffLimit": 1}
+    pods = [tracked("a", leaving=True), tracked("b")]
+    plan = plan_job(scene(job(**spec), *pods))
+    assert (released(plan), len(created(plan))) == (["a"], 1)
+    plan = plan_job(scene(job(plan.status, **spec), tracked("b", leaving=True), tracked("c")))
+    assert (plan.status["failed"], released(plan), deleted(plan)) == (1, ["b"], ["c"])
+    assert is_true({"status": plan.status}, "FailureTarget")
+    assert not is_true({"status": plan.status}, "Failed")
+    plan = plan_job(scene(job(plan.status, **spec), tracked("c", leaving=True)))
+    assert released(plan) == ["c"]
+    plan = plan_job(scene(job(plan.status, **spec)))
+    assert is_true({"status": plan.status}, "Failed")
+    assert plan.status["failed"] == 3
+
+
+def test_many_pods_are_counted_in_parts():
+    spec = {"completions": 2 * BURST, "parallelism": 2 * BURST}
+    pods = [tracked(f"p{number}", "Succeeded") for number in range(2 * BURST)]
+    plan = plan_job(scene(job(**spec), *pods))
+    assert (len(plan.actions), created(plan)) == (BURST, [])
+    left = [each for each in pods if each["metadata"]["name"] not in released(plan)]
+    plan = plan_job(scene(job(plan.status, **spec), *left))
+    assert (plan.status["succeeded"], len(plan.actions)) == (BURST, BURST)
+    plan = plan_job(scene(job(plan.status, **spec)))
+    assert plan.status["succeeded"] == 2 * BURST
+    assert is_true({"status": plan.status}, "Complete")
 
 
 def test_a_suspended_job_has_no_pods():

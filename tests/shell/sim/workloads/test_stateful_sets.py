@@ -1,4 +1,4 @@
-from app.sim.controllers.workloads.plan import Create, Delete
+from app.sim.controllers.workloads.plan import BURST, Create, Delete
 from app.sim.controllers.workloads.stateful_sets import plan_stateful_set
 from app.sim.controllers.workloads.templates import CLAIMS, REVISION_LABEL, template_hash
 from app.sim.resources.kinds import PODS
@@ -41,6 +41,14 @@ def test_pods_are_created_one_after_the_other():
 def test_pods_are_created_at_once_in_parallel():
     owner = stateful(podManagementPolicy="Parallel", ordinals={"start": 5})
     assert steps(plan_stateful_set(scene(owner))) == ["+web-5", "+web-6", "+web-7"]
+
+
+def test_many_pods_in_parallel_are_created_and_deleted_in_parts():
+    claim = {"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"]}}
+    owner = stateful(
+        podManagementPolicy="Parallel", replicas=10**6, volumeClaimTemplates=[claim] * 3
+    )
+    assert BURST <= len(plan_stateful_set(scene(owner)).actions) < BURST + 9
 
 
 def test_each_pod_has_claims_of_its_own():
