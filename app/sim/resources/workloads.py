@@ -23,7 +23,8 @@ _NUMBERS: Final = (
     "activeDeadlineSeconds",
     "ttlSecondsAfterFinished",
 )
-_NOT_NEGATIVE: Final = "must be greater than or equal to 0"
+_HIGHEST: Final = 2**31 - 1
+_NOT_A_COUNT: Final = f"must be a number from 0 to {_HIGHEST}"
 
 
 class WorkloadStrategy(KindStrategy):
@@ -91,7 +92,7 @@ def _mark_template(job: Object) -> None:
 
 def _number_mistakes(spec: Object) -> list[Cause]:
     causes = [
-        invalid_value(f"spec.{name}", str(spec[name]), _NOT_NEGATIVE)
+        invalid_value(f"spec.{name}", str(spec[name]), _NOT_A_COUNT)
         for name in _NUMBERS
         if name in spec and not _is_count(spec[name])
     ]
@@ -114,7 +115,7 @@ def _bound_mistakes(spec: Object) -> list[Cause]:
 
 
 def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _HIGHEST
 
 
 def _is_bound(value: Any) -> bool:
@@ -125,6 +126,6 @@ def _is_bound(value: Any) -> bool:
 _BOUNDS: Final = {
     "maxSurge": (_is_bound, "must be a number or a percentage"),
     "maxUnavailable": (_is_bound, "must be a number or a percentage"),
-    "partition": (_is_count, _NOT_NEGATIVE),
+    "partition": (_is_count, _NOT_A_COUNT),
 }
 """field of a rolling update -> what checks it, and what is said of a wrong value."""

@@ -40,7 +40,9 @@ POD_SPEC = {
     "volumes": [{"name": "v", "emptyDir": {}}],
     "nodeSelector": {"a": "b"},
 }
-OWNERS = [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "u"}]
+OWNERS = [
+    {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "u", "controller": True}
+]
 WORKLOAD = {
     "metadata": {"name": "web", "annotations": {"a": "b"}, "ownerReferences": OWNERS},
     "spec": {
@@ -116,14 +118,20 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 @st.composite
 def malformed(draw: st.DrawFn, value: dict[str, Any]) -> dict[str, Any]:
-    """An object with junk in one or two places."""
+    """An object with a mistake in one or two places: junk, a part that is missing, an entry that is there twice."""
     broken = copy.deepcopy(value)
     for _ in range(draw(st.integers(1, 2))):
         *path, last = draw(st.sampled_from(list(places(broken))))
         parent = broken
         for key in path:
             parent = parent[key]
-        parent[last] = copy.deepcopy(draw(JUNK))
+        mistake = draw(st.sampled_from(["junk", "missing", "twice"]))
+        if mistake == "missing":
+            del parent[last]
+        elif mistake == "twice" and isinstance(parent, list):
+            parent.append(copy.deepcopy(parent[last]))
+        else:
+            parent[last] = copy.deepcopy(draw(JUNK))
         if not broken.get("spec") or not isinstance(broken["spec"], dict):
             break
     return broken
@@ -150,12 +158,20 @@ async def lives_on(api: Api) -> None:
     template = {"metadata": {"labels": {"a": "good"}}, "spec": {"containers": [CONTAINER]}}
     spec = {"selector": {"matchLabels": {"a": "good"}}, "template": template}
     api.create(NAMESPACES, "", {"metadata": {"name": "other"}})
-    good = {"metadata": {"name": "good"}, "spec": spec}
-    api.create(BY_RESOURCE["replicasets.apps"], "other", good)
+    limited = bool(api.store["resourcequotas"].records or api.store["limitranges"].records)
+    for namespace in ("other",) if limited else ("other", "default"):
+        good = {"metadata": {"name": "good"}, "spec": spec}
+        api.create(BY_RESOURCE["replicasets.apps"], namespace, good)
     await asyncio.sleep(0.1)
     for controller in controllers:
         controller.stop()
-    assert len(list(api.store["pods"].ordered(namespace="other"))) == 1
+    for namespace in ("other",) if limited else ("other", "default"):
+        found = [
+            record
+            for record in api.store["pods"].ordered(namespace=namespace)
+            if record.name.startswith("good-")
+        ]
+        assert len(found) == 1
     usage(api, BY_RESOURCE["pods.metrics.k8s.io"])
     usage(api, BY_RESOURCE["nodes.metrics.k8s.io"])
 
@@ -173,6 +189,20 @@ def offered(api: Api, kind: Kind, value: dict[str, Any]) -> bool:
     return True
 
 
+@pytest.mark.parametrize(
+    ("kind", "spec", "field"),
+    [
+        ("replicasets", {"replicas": 2**31}, "spec.replicas"),
+        ("statefulsets", {"updateStrategy": {"rollingUpdate": {"partition": "50%"}}}, "partition"),
+    ],
+)
+def test_numbers_that_no_controller_could_follow(kind, spec, field) -> None:
+    body = copy.deepcopy(WORKLOAD)
+    body["spec"] |= spec
+    with pytest.raises(ApiError, match=field):
+        make_api().create(BY_RESOURCE[f"{kind}.apps"], "default", body)
+
+
 @pytest.mark.looptime
 @pytest.mark.parametrize("kind", list(RULES), ids=lambda kind: kind.kind)
 @settings(max_examples=40)
@@ -181,7 +211,7 @@ async def test_malformed_workloads(kind: Kind, value: dict[str, Any]) -> None:
     api = make_api()
     if kind.kind == "ReplicationController":
         value = copy.deepcopy(value)
-        if isinstance(value["spec"], dict) and value["spec"].get("selector") == SELECTOR:
+        if isinstance(value.get("spec"), dict) and value["spec"].get("selector") == SELECTOR:
             value["spec"]["selector"] = dict(LABELS)
     if offered(api, kind, value):
         await lives_on(api)
