@@ -72,9 +72,7 @@ def used_by(pod: Pod, claim: PersistentVolumeClaim) -> bool:
 
 def foreign_claim(pod: Pod, volume: Volume, claim: PersistentVolumeClaim) -> str | None:
     """The error if the pod does not control the claim of its ephemeral volume; None otherwise."""
-    if volume.ephemeral is None or any(
-        owner.controller and owner.uid == pod.uid for owner in claim.metadata.owner_references or ()
-    ):
+    if volume.ephemeral is None or claim.controller_uid == pod.uid:
         return None
     return f"PVC {claim.key} was not created for pod {pod.key} (pod is not owner)"
 

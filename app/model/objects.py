@@ -88,6 +88,12 @@ class Named(Object, frozen=True):
         """metadata.annotations, empty when absent."""
         return self.metadata.annotations or {}
 
+    @property
+    def controller_uid(self) -> str:
+        """The uid of the owner that controls the object; empty without one."""
+        owners = self.metadata.owner_references or ()
+        return next((owner.uid for owner in owners if owner.controller), "")
+
 
 # ---------------------------------------------------------------- node selection and affinity
 

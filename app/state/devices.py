@@ -97,18 +97,15 @@ class ResourceClaims(AssumeCache[ResourceClaim]):
         return stored.uid != assumed.uid or _version(stored) >= _version(assumed)
 
     def _index(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
-        if old is not None and (owner := _extended_for(old)) is not None:
+        if old is not None and (owner := _extended_for(old)):
             self._extended.pop(owner, None)
-        if new is not None and (owner := _extended_for(new)) is not None:
+        if new is not None and (owner := _extended_for(new)):
             self._extended[owner] = new
 
 
-def _extended_for(claim: ResourceClaim) -> str | None:
-    """The uid of the pod for whose extended resources a claim was created."""
-    if claim.annotations.get(EXTENDED_RESOURCE_CLAIM) != "true":
-        return None
-    owners = claim.metadata.owner_references or ()
-    return next((owner.uid for owner in owners if owner.controller), None)
+def _extended_for(claim: ResourceClaim) -> str:
+    """The uid of the pod for whose extended resources a claim was created; empty for other claims."""
+    return claim.controller_uid if claim.annotations.get(EXTENDED_RESOURCE_CLAIM) == "true" else ""
 
 
 def _version(claim: ResourceClaim) -> int:

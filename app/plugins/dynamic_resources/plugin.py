@@ -300,7 +300,7 @@ def _pods_of_claim(
     entries = template.spec.resource_claims or ()
     if _freed(old, new) or any(entry.resource_claim_name == new.name for entry in entries):
         return None
-    return [owner.uid for owner in new.metadata.owner_references or () if owner.controller]
+    return [new.controller_uid] if new.controller_uid else []
 
 
 def _freed(old: ResourceClaim | None, new: ResourceClaim) -> bool:

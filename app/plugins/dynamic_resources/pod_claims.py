@@ -43,7 +43,7 @@ def claims_of(pod: Pod, known: ResourceClaims) -> list[ResourceClaim]:
             raise ClaimProblem(f'could not find ResourceClaim "{pod.namespace}/{name}"')
         if claim.metadata.deletion_timestamp is not None:
             raise ClaimProblem(f'resourceclaim "{name}" is being deleted')
-        if entry.resource_claim_name is None and not _controlled_by(claim, pod):
+        if entry.resource_claim_name is None and claim.controller_uid != pod.uid:
             raise ClaimProblem(
                 f"ResourceClaim {claim.key} was not created for Pod {pod.key} (Pod is not owner)"
             )
@@ -63,11 +63,6 @@ def _name(pod: Pod, entry: PodResourceClaim) -> str | None:
         if status.name == entry.name:
             return status.resource_claim_name
     raise ClaimProblem(f'pod "{pod.key}": ResourceClaim not created yet')
-
-
-def _controlled_by(claim: ResourceClaim, pod: Pod) -> bool:
-    owners = claim.metadata.owner_references or ()
-    return any(owner.controller and owner.uid == pod.uid for owner in owners)
 
 
 def is_reserved_for(claim: ResourceClaim, pod: Pod) -> bool:
