@@ -50,7 +50,7 @@ from app.state.columns.labels import Mask
 from app.state.columns.resources import Int64
 from app.state.nominations import PodsByRow
 from app.state.table import NodeTable
-from app.state.view import View, dry_run_with
+from app.state.view import DryRunView, View, dry_run_with
 
 #: Cycle state key: the names of the plugins that are skipped at Filter.
 _SKIPPED: Final = "Framework/skipped"
@@ -351,6 +351,19 @@ class Framework(CommitPoints):
         else:
             rows, worse = memo.with_nominated(pod, nominated)
             arrays.put(rows, worse.take(rows))
+
+    def why_unfit(self, pod: Pod, row: int) -> Status | None:
+        """Why a row on which the pod is counted does not fit it otherwise, by the NodeLocal filters; None if it does.
+
+        Raises SchedulingError.
+        """
+        memo = self.memo(pod)
+        view = DryRunView(self._table, np.array([row], np.intp))
+        view.remove(0, pod)
+        arrays = self.filter_view(CycleState(memo.state), pod, view, memo.active_filters)
+        if arrays.plugin[0] == NONE:
+            return None
+        return self.filter_outcome(arrays, np.ones(1, bool)).status(0)
 
     def filter_view(
         self, state: CycleState, pod: Pod, view: View, filters: Iterable[tuple[int, FilterPlugin]]

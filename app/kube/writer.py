@@ -18,7 +18,7 @@ any more.
 import asyncio
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -143,15 +143,30 @@ class KubeWriter:
 
     # ------------------------------------------------------------ bindings
 
-    async def bind(self, namespace: str, name: str, uid: str, node: str) -> BindResult:
+    async def bind(
+        self,
+        namespace: str,
+        name: str,
+        uid: str,
+        node: str,
+        before_sending: Callable[[str], None] = lambda _uid: None,
+    ) -> BindResult:
         """Binds a pod to a node. Raises NotLeading; a rejection is a BindResult.
+
+        ``before_sending`` is called with the pod's uid right before the first request is sent; what it raises is raised.
 
         Returns when the outcome is final, which may take as long as the API server is not available.
         """
         path = f"{_pod_path(namespace, name)}/binding"
         body = binding_body(namespace, name, uid, node)
+
+        def guard() -> bool:
+            before_sending(uid)
+            return self._may_write()
+
         try:
-            _expect_object(await self._write("POST", path, body))
+            request = self._transport.request("POST", path, body=body, guard=guard)
+            _expect_object(await request)
         except KubeError as err:
             error = err
         else:

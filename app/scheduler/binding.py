@@ -35,6 +35,8 @@ class AssumedPod(msgspec.Struct, frozen=True):
     framework: Framework
     cycle_state: CycleState
     started: float
+    #: SchedulerState.arrivals of the node when it was chosen.
+    arrivals: int = 0
 
 
 class Binder:
@@ -65,6 +67,10 @@ class Binder:
         #: Pods (uids) whose binding is being written, or was when its task was cancelled: they may become bound.
         self.unsettled: Final[set[str]] = set()
         self._preparing: Final[dict[str, asyncio.Timeout]] = {}
+        #: By uid: pods whose binding is about to be written.
+        self._writing: Final[dict[str, AssumedPod]] = {}
+        #: Pods that were decided again because pods of other schedulers had filled their nodes.
+        self.decided_again = 0
 
     def preempt(self, uid: str) -> bool:
         """Stops a pod in PreBind; False if there is none by this uid."""
@@ -89,6 +95,10 @@ class Binder:
             await self._take_back(assumed, Status(Code.Error, (str(error),)))
         except _Failed as error:
             await self._take_back(assumed, error.status)
+        except _NodeFilled as filled:
+            self.decided_again += 1
+            await self._take_back(assumed, filled.status)
+            self._state.activate((assumed.pod,), self._clock.steady())
         except Exception as error:
             log.exception("Error binding pod %s", assumed.pod.key)
             fault = Status(Code.Error, (f"{type(error).__name__}: {error}",))
@@ -117,11 +127,14 @@ class Binder:
             self._state.done(pod.uid)
         await self._reports.withdraw(pod)
         self.unsettled.add(pod.uid)
+        self._writing[pod.uid] = assumed
         try:
             await self._step(assumed, "Bind", self._write_binding(assumed))
         except Exception:
             self.unsettled.discard(pod.uid)
             raise
+        finally:
+            del self._writing[pod.uid]
         self.unsettled.discard(pod.uid)
         self._bound(assumed)
 
@@ -154,8 +167,28 @@ class Binder:
         if stopped:
             raise SchedulingError(PREEMPTED)
 
+    def look_again(self, uid: str) -> None:
+        """Takes a last look at the node before a binding is sent; raises if pods of other schedulers have filled it.
+
+        The pod is then decided again at once. A node to which no such pod has come since it was chosen is not looked at.
+        """
+        assumed = self._writing.get(uid)
+        if assumed is None:
+            return
+        node = assumed.pod.node_name
+        if self._state.arrivals(node) == assumed.arrivals:
+            return
+        row = self._state.table.row_of.get(node)
+        counted = self._state.cache.get(uid)
+        if row is None or counted is None or not self._state.cache.is_assumed(uid):
+            return
+        status = assumed.framework.why_unfit(counted, row)
+        if status is not None:
+            raise _NodeFilled(status)
+
     async def _write_binding(self, assumed: AssumedPod) -> None:
         pod, node = assumed.pod, assumed.pod.node_name
+        self.look_again(pod.uid)
         if self._extenders is not None and await self._extenders.bind(pod, node):
             return
         status = await assumed.framework.bind(assumed.cycle_state, pod, node, self._effects)
@@ -204,3 +237,12 @@ class _Failed(Exception):  # noqa: N818 - a rejection, not a fault
     def __init__(self, status: Status) -> None:
         super().__init__(status.message)
         self.status = status
+
+
+class _NodeFilled(Exception):  # noqa: N818 - a rejection, not a fault
+    """Pods of other schedulers have filled the chosen node."""
+
+    def __init__(self, status: Status) -> None:
+        super().__init__(status.message)
+        text = f"filled by pods that another scheduler has bound: {status.message}"
+        self.status = msgspec.structs.replace(status, reasons=(text,))

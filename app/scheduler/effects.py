@@ -1,7 +1,7 @@
 """Carries out what plugins want done in the cluster (Effects), through the API server."""
 
 import asyncio
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, TypeVar
 
 from app.kube.errors import AlreadyExists, Conflict, KubeError
@@ -69,9 +69,12 @@ class ApiEffects:
         events: PodEvents,
         evictor: Evictor,
         extenders: ExtenderPreemption,
+        before_binding: Callable[[str], None] = lambda _uid: None,
     ) -> None:
+        """``before_binding`` is called with a pod's uid right before its binding is sent, and may raise."""
         self._writer: Final = writer
         self._events: Final = events
+        self._before_binding: Final = before_binding
         self.resource_claims: Final = ApiClaims(resource_claims, writer)
         self.asks_about_victims: Final = extenders.concerns
         self.agree_on_victims: Final = extenders.ask
@@ -84,7 +87,9 @@ class ApiEffects:
         )
 
     async def bind(self, pod: Pod, node_name: str) -> Status:
-        result = await self._writer.bind(pod.namespace, pod.name, pod.uid, node_name)
+        result = await self._writer.bind(
+            pod.namespace, pod.name, pod.uid, node_name, self._before_binding
+        )
         return SUCCESS if result.bound else Status(Code.Error, (result.message,))
 
     async def update_volume(self, volume: PersistentVolume, changes: Mapping[str, Any]) -> None:

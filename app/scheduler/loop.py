@@ -228,7 +228,15 @@ class SchedulingLoop:
         except CacheError as error:
             self._failures.error(queued, framework.profile_name, str(error), started=started)
             return
-        assumed = AssumedPod(queued, assumed_pod, choice, framework, attempt.state, started)
+        assumed = AssumedPod(
+            queued,
+            assumed_pod,
+            choice,
+            framework,
+            attempt.state,
+            started,
+            self._state.arrivals(node),
+        )
         status, waits = _reserve_and_permit(assumed)
         if status.ok or status.code is Code.Wait:
             self._binder.start(assumed, waits)

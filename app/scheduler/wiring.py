@@ -284,7 +284,11 @@ class Scheduler:
             self._pod_events,
             self.evictor,
             ExtenderPreemption(self._chain, self.state),
+            self._before_binding,
         )
+
+    def _before_binding(self, uid: str) -> None:
+        self.binder.look_again(uid)
 
     def _make_binder(self) -> Binder:
         chain = self._chain
@@ -393,6 +397,7 @@ class Scheduler:
             patches=lambda: len(self.patcher),
             patches_dropped=lambda: self.patcher.dropped,
             doubts=lambda: len(self.writer.doubts),
+            decided_again=lambda: self.binder.decided_again,
             shadow_results=self.shadows.results,
             shadow_not_asked=self.shadows.not_asked,
         )

@@ -75,6 +75,11 @@ class Cache:
         """Whether the pod is assumed and not yet confirmed."""
         return uid in self._assumed
 
+    @property
+    def assumes_any(self) -> bool:
+        """Whether any pod is assumed."""
+        return bool(self._assumed)
+
     def assume(self, pod: Pod) -> None:
         """Adds a pod, with its node name set, before it is bound. Raises CacheError."""
         self._need_uid(pod)

@@ -127,6 +127,9 @@ class SchedulerState:
         self.queue: Final = make_queue(self.nominator)
         self._profiles = frozenset(profiles)
         self._notify: Final = notify
+        #: See ``arrivals``. Only nodes to which pods came while pods were assumed.
+        self._arrivals: Final[dict[str, int]] = {}
+        self._last_arrival = 0
 
     @property
     def table(self) -> NodeTable:
@@ -145,6 +148,25 @@ class SchedulerState:
     def latest(self, pod: Pod) -> Pod:
         """The latest version of the pod with this uid; ``pod`` itself if it is bound or gone."""
         return self.pods[pod.key] if self.is_unbound(pod) else pod
+
+    # ------------------------------------------------------------ pods of other schedulers
+
+    def arrivals(self, node_name: str) -> int:
+        """A number that changes when a pod comes to a node, or grows there, that was not assumed there.
+
+        It is followed only as long as any pod is assumed.
+        """
+        return self._arrivals.get(node_name, 0)
+
+    def _arrived(self, pod: Pod) -> None:
+        if not self.cache.assumes_any:
+            self._arrivals.clear()
+            return
+        self._last_arrival += 1
+        self._arrivals[pod.node_name] = self._last_arrival
+        if len(self._arrivals) > 2 * self.table.node_count + 100:
+            for name in self._arrivals.keys() - self.table.row_of.keys():
+                del self._arrivals[name]
 
     # ------------------------------------------------------------ what happened
 
@@ -220,6 +242,9 @@ class SchedulerState:
                 commands.append(ReportProblem(str(problem)))
             else:
                 commands.append(self._refuse(Change(Pod, None, pod), problem))
+        if self.cache.assumes_any:
+            for pod in bound:
+                self._arrived(pod)
         if self.queue.awaits_events:
             for pod in bound:
                 self.queue.move_all(ASSIGNED_POD_ADD, None, pod, now)
@@ -246,6 +271,7 @@ class SchedulerState:
 
     def _pod_added(self, pod: Pod, now: float) -> None:
         if pod.node_name:
+            self._arrived(pod)
             self.cache.add(pod)
             self.queue.move_all(ASSIGNED_POD_ADD, None, pod, now)
         elif self.responsible_for(pod):
@@ -257,6 +283,8 @@ class SchedulerState:
             self._pod_added(new, now)
             return commands
         if old.node_name:
+            if new.resources != old.resources:
+                self._arrived(new)
             self.cache.update(new)
             for event in pod_update_events(old, new):
                 self.queue.move_all(event, old, new, now)
@@ -274,6 +302,8 @@ class SchedulerState:
 
     def _pod_bound(self, old: Pod, new: Pod, now: float) -> None:
         assumed = self.cache.get(new.uid)
+        if assumed is None or assumed.node_name != new.node_name:
+            self._arrived(new)
         self.cache.add(new)
         if self.responsible_for(old):
             self.queue.delete(old)

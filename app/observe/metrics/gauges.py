@@ -43,6 +43,8 @@ class Sources(NamedTuple):
     patches_dropped: Callable[[], int]
     #: Bindings that were sent and whose outcome is unknown.
     doubts: Callable[[], int]
+    #: Pods that were decided again because pods of other schedulers had filled their nodes.
+    decided_again: Callable[[], int] = int
     #: Comparisons with extenders in shadow, by extender, verb and result.
     shadow_results: Callable[[], Values] = dict
     #: Decisions that an extender in shadow was not asked about, by extender and reason.
@@ -152,6 +154,12 @@ _SCHEDULER: Final = (
         "aiokube_scheduler_bindings_in_doubt",
         "Bindings that were sent and whose outcome is unknown; their pods keep their places.",
         lambda sources: {(): sources.doubts()},
+    ),
+    _Computed(
+        "aiokube_scheduler_pods_decided_again_total",
+        "Pods that were decided again before they were bound, because pods of other schedulers had filled their nodes.",
+        lambda sources: {(): sources.decided_again()},
+        counter=True,
     ),
     _Computed(
         "aiokube_scheduler_extender_shadow_comparisons_total",

@@ -100,9 +100,10 @@ async def running(
     extenders: Callable[[Sink], list[HTTPExtender]] = lambda _sink: [],
     config: str = CONFIG,
     memory: int = UNLIMITED,
+    transport: Transport | None = None,
 ) -> AsyncIterator[World]:
     """A world for the length of the block, which must leave no task behind."""
     async with asyncio.TaskGroup() as group:
-        world = World(group, extenders, config, memory=memory)
+        world = World(group, extenders, config, memory=memory, transport=transport)
         world.add_nodes(*nodes)
         yield world
