@@ -93,6 +93,10 @@ class Endpoints:
                     "calls": list(telemetry.extender_metrics.figures()),
                     "shadows": list(scheduler.shadows.describe()),
                 },
+                lambda: {
+                    "byReason": dict(scheduler.kubelet_rejections.by_reason),
+                    "latest": list(scheduler.kubelet_rejections.examples),
+                },
                 dumps,
                 profiling=scheduler.settings.configuration.enable_profiling,
             ).routes(),

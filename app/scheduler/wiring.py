@@ -32,6 +32,7 @@ from app.scheduler.extender_cycle import ChainBinder, ExtenderCycle
 from app.scheduler.extender_retries import ExtenderRetries
 from app.scheduler.extenders import selects_namespaces, wants_whole_nodes, wants_whole_victims
 from app.scheduler.failures import FailureHandler
+from app.scheduler.kubelet_rejections import KubeletRejections
 from app.scheduler.loop import QueueFlusher, SchedulingLoop
 from app.scheduler.parts import ApiServer, Parts, Runtime
 from app.scheduler.permits import WaitingPods
@@ -123,6 +124,9 @@ class Scheduler:
             self._telemetry.extender_reports,
         )
         self.shadows: Final = self._make_shadows(profiles)
+        self.kubelet_rejections: Final = KubeletRejections(
+            api.transport, self._spawn, leads=api.may_write
+        )
         self.evictor: Final = Evictor(
             self.parts,
             writer=self.writer,
@@ -245,6 +249,8 @@ class Scheduler:
             refused = self._carry_out(self.state.apply(change, self._clock.steady()))
             if model is Pod and (new is None or new.node_name):
                 self.retries.gone(old.uid if new is None else new.uid)
+                if new is None and self.state.responsible_for(old):
+                    self.kubelet_rejections.gone(old)
             elif model is Namespace and _relabelled(old, new) and selects_namespaces(self._chain):
                 self._reconsider(new.name)
             handled(change, now() - started)
@@ -397,6 +403,9 @@ class Scheduler:
             patches=lambda: len(self.patcher),
             patches_dropped=lambda: self.patcher.dropped,
             doubts=lambda: len(self.writer.doubts),
+            kubelet_rejections=lambda: {
+                (reason,): count for reason, count in self.kubelet_rejections.by_reason.items()
+            },
             decided_again=lambda: self.binder.decided_again,
             shadow_results=self.shadows.results,
             shadow_not_asked=self.shadows.not_asked,

@@ -12,6 +12,7 @@ path                                  shows
 /debug/pods                           the pods handled last, with their last attempts
 /debug/pods/NAMESPACE/NAME            what ``explain`` prints
 /debug/nodes/NAME                     a node with its pods (JSON)
+/debug/rejections                     pods that a kubelet rejected, by reason, and the latest of them (JSON)
 /debug/extenders                      calls to each extender, and how those in shadow compare (JSON)
 /debug/feed                           all of it as it changes (see app.serving.feed)
 /debug/tasks                          the tasks of the event loop, and where each waits
@@ -59,6 +60,7 @@ class DebugPages:
         doubts: Callable[[], Sequence[Doubt]],
         watches: Callable[[], Iterable[Mapping[str, Any]]],
         extenders: Callable[[], Mapping[str, Any]],
+        rejections: Callable[[], Mapping[str, Any]],
         dumps: Dumps,
         *,
         profiling: bool,
@@ -70,6 +72,7 @@ class DebugPages:
         self._doubts: Final = doubts
         self._watches: Final = watches
         self._extenders: Final = extenders
+        self._rejections: Final = rejections
         self._dumps: Final = dumps
         self._profiling: Final = profiling
 
@@ -83,6 +86,7 @@ class DebugPages:
             web.get("/debug/cache/compare", self._compare),
             web.get("/debug/watches", self._watches_page),
             web.get("/debug/extenders", self._extenders_page),
+            web.get("/debug/rejections", self._rejections_page),
             web.get("/debug/pods", self._pods),
             web.get("/debug/pods/{namespace}/{name}", self._pod),
             web.get("/debug/nodes/{name}", self._node),
@@ -107,6 +111,9 @@ class DebugPages:
 
     async def _extenders_page(self, _request: web.Request) -> web.Response:
         return as_json(self._extenders())
+
+    async def _rejections_page(self, _request: web.Request) -> web.Response:
+        return as_json(self._rejections())
 
     async def _bindings(self, _request: web.Request) -> web.Response:
         now = asyncio.get_running_loop().time()

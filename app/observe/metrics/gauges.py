@@ -45,6 +45,8 @@ class Sources(NamedTuple):
     doubts: Callable[[], int]
     #: Pods that were decided again because pods of other schedulers had filled their nodes.
     decided_again: Callable[[], int] = int
+    #: Pods that a kubelet rejected, by reason.
+    kubelet_rejections: Callable[[], Values] = dict
     #: Comparisons with extenders in shadow, by extender, verb and result.
     shadow_results: Callable[[], Values] = dict
     #: Decisions that an extender in shadow was not asked about, by extender and reason.
@@ -159,6 +161,13 @@ _SCHEDULER: Final = (
         "aiokube_scheduler_pods_decided_again_total",
         "Pods that were decided again before they were bound, because pods of other schedulers had filled their nodes.",
         lambda sources: {(): sources.decided_again()},
+        counter=True,
+    ),
+    _Computed(
+        "aiokube_scheduler_kubelet_rejections_total",
+        "Pods of this scheduler that a kubelet rejected, by reason: OutOfcpu and the like.",
+        lambda sources: sources.kubelet_rejections(),
+        ("reason",),
         counter=True,
     ),
     _Computed(
