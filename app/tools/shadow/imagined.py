@@ -30,7 +30,7 @@ from app.state.queue.queued_pod import ACTIVE, QueuedPod
 from app.state.scheduler_state import Change, SchedulerState
 from app.state.view import Rows
 from app.tools.shadow.comparison import WAIT_BOUNDS, Comparison, Figures, Shape, figures
-from app.tools.shadow.judge import finished
+from app.tools.shadow.judge import in_pauses, pause
 from app.tools.shadow.timeline import EVICTED, is_eviction
 from app.wire.extender_v1 import Victims
 
@@ -204,8 +204,9 @@ class ImaginedCluster:
             self._apply(Change(Pod, None, pod))
             return
         self._wait_for_decision(pod)
-        if not self._follows(pod) and pod.condition("PodScheduled") is not None:
-            self._decided(pod)  # It was refused before it was seen.
+        refused = pod.condition("PodScheduled") is not None and not pod.spec.scheduling_gates
+        if refused:  # before it was seen
+            self._decided(pod)
 
     def _wait_for_decision(self, pod: Pod) -> None:
         self._undecided[pod.uid] = pod
@@ -295,10 +296,10 @@ class ImaginedCluster:
                 if early < 0:
                     return
             self.state.pop(self._now)
-            self._try(queued)
+            yield from self._try(queued)
             yield
 
-    def _try(self, queued: QueuedPod) -> None:
+    def _try(self, queued: QueuedPod) -> Generator[None, None, None]:
         pod = queued.pod
         if pod.terminating:
             self.state.drop(pod)
@@ -315,7 +316,7 @@ class ImaginedCluster:
         try:
             self._bind(queued, self._choose(attempt, attempt.find()))
         except Unfit as unfit:
-            self._unfit(queued, attempt, unfit.diagnosis)
+            yield from self._unfit(queued, attempt, unfit.diagnosis)
         except NoNodesError:
             self._fail(queued)
         except Exception:
@@ -344,7 +345,9 @@ class ImaginedCluster:
         queued.reject()
         self.state.fail(queued, self._now, nominated_node="")
 
-    def _unfit(self, queued: QueuedPod, attempt: Attempt, diagnosis: Diagnosis) -> None:
+    def _unfit(
+        self, queued: QueuedPod, attempt: Attempt, diagnosis: Diagnosis
+    ) -> Generator[None, None, None]:
         there = self._in_real_cluster(attempt.pod)
         preempting = _Preempting(
             "" if there is None else there.nominated_node_name or there.node_name
@@ -352,7 +355,7 @@ class ImaginedCluster:
         queued.reject(diagnosis.unschedulable_plugins, diagnosis.pending_plugins)
         nominated: str | None = ""
         try:
-            result = finished(
+            result = yield from in_pauses(
                 attempt.framework.post_filter(
                     attempt.state, attempt.pod, diagnosis, cast("Effects", preempting)
                 )
@@ -373,14 +376,15 @@ class ImaginedCluster:
             self._evict(victim)
 
     def _evict(self, pod: Pod) -> None:
-        if pod.terminating:
+        here = self._known(pod)
+        if here is None or not here.node_name or here.terminating:
             return
         self._here.evicted += 1
         terminating = msgspec.structs.replace(
-            pod, deletion_timestamp=_NOW, conditions=(*pod.conditions, EVICTED)
+            here, deletion_timestamp=_NOW, conditions=(*here.conditions, EVICTED)
         )
-        self._apply(Change(Pod, pod, terminating))
-        victim = self._victims.setdefault(pod.key, _Victim(pod))
+        self._apply(Change(Pod, here, terminating))
+        victim = self._victims.setdefault(pod.key, _Victim(here))
         victim.pod, victim.is_evicted_here = terminating, True
         if victim.there_since is None:
             victim.due = self._now + self._termination
@@ -426,7 +430,7 @@ class _Preempting:
         self.victims = eviction.victims
 
     async def sleep(self, _seconds: float) -> None:
-        """Returns at once: a long search goes on."""
+        await pause()
 
 
 def _placed(pod: Pod, node: str, nominated: str = "") -> Pod:

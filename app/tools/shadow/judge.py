@@ -632,7 +632,7 @@ class _Preempting:
         raise SchedulingError("a shadow writes no claims")
 
     async def sleep(self, _seconds: float) -> None:
-        await _pause()
+        await pause()
 
     async def agree_on_victims(
         self, _pod: Pod, candidates: Mapping[str, Victims]
@@ -649,18 +649,9 @@ class _Preempting:
 
 
 @types.coroutine
-def _pause() -> Generator[None, None, None]:
+def pause() -> Generator[None, None, None]:
+    """What ``in_pauses`` pauses for."""
     yield
-
-
-def finished(coroutine: Coroutine[Any, Any, T]) -> T:
-    """The result of a coroutine that waits for nothing but a pause."""
-    steps = in_pauses(coroutine)
-    try:
-        while True:
-            next(steps)
-    except StopIteration as end:
-        return cast("T", end.value)
 
 
 def in_pauses(coroutine: Coroutine[Any, Any, T]) -> Generator[None, None, T]:

@@ -341,6 +341,27 @@ def test_pods_of_other_schedulers_and_of_the_first_list_are_where_they_really_ar
     assert worlds.compare().mine.pods == 3
 
 
+def test_a_gated_pod_does_not_wait_and_is_decided_only_with_the_real_cluster():
+    worlds = Worlds()
+    worlds.node("a")
+    gates = [{"name": "gate"}]
+    gated = PodCondition(type="PodScheduled", status="False", reason="SchedulingGated")
+    pod = msgspec.structs.replace(
+        make_pod("p", spec=spec("1", schedulingGates=gates)), conditions=(gated,)
+    )
+    worlds.tell(Pod, None, pod)
+    worlds.go_on()
+    assert worlds.compare().mine.waiting == 0
+    ready = msgspec.structs.replace(make_pod("p", spec=spec("1")), uid=pod.uid)
+    worlds.tell(Pod, pod, worlds.versioned(ready))
+    worlds.go_on(5)
+    assert worlds.compare().mine.waiting == 1
+    assert worlds.placed() == {}
+    decided(worlds, real(worlds, "p"))
+    worlds.go_on()
+    assert worlds.placed() == {"p": "a"}
+
+
 def test_pods_that_cannot_be_decided_here_follow_the_real_cluster():
     worlds = Worlds(PACKING, follows=lambda pod: pod.name == "asks")
     for name in "ab":
