@@ -35,7 +35,7 @@ from app.tools.shadow.timeline import EVICTED, is_eviction
 from app.wire.extender_v1 import Victims
 
 #: Seconds after which a pod leaves that the real cluster's scheduler has evicted, so that the outcome of its preemptor shows before.
-_VICTIM_SECONDS: Final = 1.0
+_VICTIM_SECONDS: Final = 5.0
 #: Seconds for which victims terminate, before the real cluster has shown it; the share of each victim in their mean.
 _TERMINATION_SECONDS: Final = 1.0
 _LATEST: Final = 0.2

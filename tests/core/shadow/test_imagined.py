@@ -259,7 +259,7 @@ def test_a_pod_that_is_evicted_in_the_real_cluster_only_leaves_a_little_later():
     assert worlds.placed() == {"bare": "a"}
     decided(worlds, again)
     worlds.gone(evicted_there(worlds, real(worlds, "bare")))
-    worlds.go_on(1)
+    worlds.go_on(5)
     worlds.go_on()
     assert worlds.placed() == {"owned": "a"}
     told = worlds.compare()
