@@ -86,31 +86,44 @@ def quantile(bounds: Sequence[float], counts: Sequence[int], q: float) -> float 
 
 
 class Sample:
-    """The value of one series of a counter or gauge."""
+    """The value of one series of a counter or gauge.
 
-    __slots__ = ("value",)
+    ``value`` counts from the start of the process, for those who read it in the process; a reset only changes what is shown.
+    """
+
+    __slots__ = ("_at_reset", "value")
 
     def __init__(self) -> None:
         self.value = 0.0
+        self._at_reset = 0.0
 
     def inc(self, amount: float = 1.0) -> None:
         """Adds to the value."""
         self.value += amount
 
+    @property
+    def shown(self) -> float:
+        """The value since the last reset."""
+        return self.value - self._at_reset
+
     def reset(self) -> None:
-        """Sets it to zero."""
-        self.value = 0.0
+        """Shows it as zero from now on."""
+        self._at_reset = self.value
 
 
 class Histogram:
-    """``counts[i]``: observations up to ``bounds[i]`` and above the previous bound; the last count has those above all bounds."""
+    """``counts[i]``: observations up to ``bounds[i]`` and above the previous bound; the last count has those above all bounds.
 
-    __slots__ = ("bounds", "counts", "total")
+    ``counts`` and ``total`` are those since the start of the process; a reset only changes what is shown.
+    """
+
+    __slots__ = ("_at_reset", "bounds", "counts", "total")
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self.bounds: Final = bounds
-        self.counts = [0] * (len(bounds) + 1)
+        self.counts: Final = [0] * (len(bounds) + 1)
         self.total = 0.0
+        self._at_reset: tuple[list[int], float] = (list(self.counts), 0.0)
 
     def observe(self, value: float) -> None:
         """Counts one observation."""
@@ -122,10 +135,15 @@ class Histogram:
         self.counts[bisect_left(self.bounds, value)] += times
         self.total += value * times
 
+    @property
+    def shown(self) -> tuple[list[int], float]:
+        """Counts and total since the last reset."""
+        counts, total = self._at_reset
+        return [a - b for a, b in zip(self.counts, counts, strict=True)], self.total - total
+
     def reset(self) -> None:
-        """Sets it to zero."""
-        self.counts = [0] * len(self.counts)
-        self.total = 0.0
+        """Shows it as empty from now on."""
+        self._at_reset = list(self.counts), self.total
 
 
 S = TypeVar("S", Sample, Histogram)
@@ -162,7 +180,7 @@ class MetricFamily(Generic[S]):
         return self.of[values]
 
     def reset(self) -> None:
-        """Sets all series to zero; callers may keep using series that they hold."""
+        """Shows all series as zero from now on."""
         for series in self.of.values():
             series.reset()
 
@@ -177,13 +195,13 @@ class SampleFamily(MetricFamily[Sample]):
         self._counter: Final = counter
 
     def reset(self) -> None:
-        """Sets counters to zero. A gauge keeps its value: it shows the current state."""
+        """Shows counters as zero from now on. A gauge keeps its value: it shows the current state."""
         if self._counter:
             super().reset()
 
     def collect(self) -> Metric:
         """All series."""
-        values = {labels: sample.value for labels, sample in self.of.items()}
+        values = {labels: sample.shown for labels, sample in self.of.items()}
         return _metric(self.name, self.help, self.label_names, values, counter=self._counter)
 
 
@@ -215,8 +233,9 @@ class HistogramFamily(MetricFamily[Histogram]):
         family = HistogramMetricFamily(self.name, self.help, labels=self.label_names)
         edges = _edges(self._buckets)
         for labels, histogram in self.of.items():
-            buckets = list(zip(edges, accumulate(histogram.counts), strict=True))
-            family.add_metric(labels, buckets, histogram.total)
+            counts, total = histogram.shown
+            buckets = list(zip(edges, accumulate(counts), strict=True))
+            family.add_metric(labels, buckets, total)
         return family
 
 
@@ -319,7 +338,7 @@ class MetricFamilies:
         )
 
     def reset(self) -> None:
-        """Sets counters and histograms to zero."""
+        """Shows counters and histograms as zero from now on; what reads them in the process sees no change."""
         for family in self._families.values():
             family.reset()
 

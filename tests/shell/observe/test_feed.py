@@ -278,6 +278,20 @@ def test_rates_and_latencies_are_those_of_the_last_seconds():
     assert model.sections["rates"]["perSecond"] == {}
 
 
+def test_rates_go_on_after_a_reset_of_the_metrics():
+    studio = Studio()
+    studio.open()
+    for number in range(20):
+        if number == 10:
+            studio.telemetry.families.reset()
+        for _ in range(5):
+            studio.telemetry.on(bound("p", seconds=0.003))
+        studio.advance(1.0)
+        rates = studio.fresh().sections["rates"]
+        assert rates["perSecond"] == {"scheduled": 5.0}
+        assert 0.002 < rates["attempt"][0] <= 0.004
+
+
 def test_who_waits_and_why():
     studio = Studio()
     for number in range(3):

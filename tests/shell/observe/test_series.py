@@ -99,9 +99,22 @@ def test_reset_keeps_series_in_use_and_gauges_as_they_are(families, registry):
         series.inc(5)
     histogram.observe(0.5)
     families.reset()
-    assert (counter.value, histogram.counts, histogram.total, gauge.value) == (0, [0, 0], 0.0, 5)
+    shown = {name: value for (name, _), value in read(registry).items()}
+    assert (shown["c_total"], shown["g"], shown["h_count"], shown["h_sum"]) == (0, 5, 0, 0)
     counter.inc()
-    assert read(registry)["c_total", ()] == 1
+    histogram.observe(0.25)
+    shown = {name: value for (name, _), value in read(registry).items()}
+    assert (shown["c_total"], shown["h_count"], shown["h_sum"]) == (1, 1, 0.25)
+
+
+def test_a_reset_changes_nothing_for_readers_in_the_process(families):
+    counter = families.counter("c_total", "C.").labels()
+    histogram = families.histogram("h", "H.", (1.0,)).labels()
+    for _ in range(2):
+        counter.inc()
+        histogram.observe(0.5)
+        families.reset()
+    assert (counter.value, histogram.counts, histogram.total) == (2, [2, 0], 1.0)
 
 
 def test_a_name_is_taken_once(families):

@@ -4,14 +4,17 @@ import asyncio
 import errno
 
 import msgspec
+import numpy as np
 import pytest
 
 from app.extender.breaker import State
 from app.kube.informer import InformerStatistics
+from app.observe.telemetry import Telemetry
 from app.runtime.limits import Limits
 from app.runtime.shortages import CALM, Shortages
 from app.scheduler import degradation
 from app.scheduler.degradation import RECENT_SECONDS
+from tests.shell.clock import LoopClock
 from tests.shell.extender.fakes import URL, extender
 
 pytestmark = pytest.mark.looptime
@@ -97,3 +100,15 @@ async def test_drops():
     lost["patches"] = 1
     await asyncio.sleep(1)
     assert problems(checks) == {"drops": "patches: 1 dropped so far"}
+
+
+async def test_a_drop_after_a_reset_of_the_metrics_is_noticed():
+    telemetry = Telemetry(LoopClock(), np.random.default_rng(0))
+    checks = list(degradation.drops(events=lambda: telemetry.queue.dropped))
+    telemetry.queue.events_dropped(9)
+    problems(checks)
+    await asyncio.sleep(RECENT_SECONDS)
+    assert problems(checks) == {"drops": None}
+    telemetry.families.reset()
+    telemetry.queue.events_dropped(3)
+    assert problems(checks) == {"drops": "events: 12 dropped so far"}
