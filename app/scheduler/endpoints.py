@@ -67,7 +67,6 @@ class Endpoints:
             Feed(self._feed_sources(telemetry, checks["readyz"], version)),
             stopping=stopping,
             metrics=telemetry.serving,
-            wall=parts.clock.wall,
         )
         #: All paths.
         self.routes: Final[list[web.RouteDef]] = [

@@ -33,7 +33,6 @@ from app.kube.writer import Doubt
 from app.model.pod import Pod
 from app.model.requests import allocatable_units
 from app.observe.explain import Explanation
-from app.observe.feed import encoded
 from app.observe.histories import Histories, PodHistory
 from app.runtime import logs
 from app.runtime.tasks import in_steps
@@ -42,6 +41,7 @@ from app.serving.debugger import CacheDebugger
 from app.serving.pages import JSON, Dumps, as_json, json_parts
 from app.serving.requests import body_of, whole_number
 from app.state.queue.queued_pod import QueuedPod
+from app.wire.sanitize import encode
 
 #: Pods listed by /debug/pods unless ``?limit=`` says otherwise.
 _LATEST: Final = 100
@@ -104,7 +104,7 @@ class DebugPages:
         )
 
     async def _queue_page(self, request: web.Request) -> web.StreamResponse:
-        counts = encoded(msgspec.structs.asdict(self._queue.statistics()))
+        counts = encode(msgspec.structs.asdict(self._queue.statistics()))
         entries = map(_entry, self._queue.all_pods())
         parts = json_parts(entries, b'{"counts":%b,"pods":' % counts, b"}")
         return await self._dumps.streamed(request, parts, JSON)
@@ -182,7 +182,7 @@ class DebugPages:
             "requested": {each: table.requested.exact(each, row) for each in table.requested.names},
         }
         entries = (self._pod_on_node(pod) for pod in sorted(pods, key=lambda pod: pod.key))
-        parts = json_parts(entries, b'{"node":%b,"pods":' % encoded(about), b"}")
+        parts = json_parts(entries, b'{"node":%b,"pods":' % encode(about), b"}")
         return await self._dumps.streamed(request, parts, JSON)
 
     def _pod_on_node(self, pod: Pod) -> dict[str, Any]:

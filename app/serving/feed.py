@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from aiohttp import web
+from aiohttp.hdrs import METH_HEAD
 
 from app.observe.feed import Feed
 from app.observe.metrics.process import ServingMetrics
@@ -40,13 +41,10 @@ class FeedPages:
         *,
         stopping: Callable[[], bool],
         metrics: ServingMetrics,
-        wall: Callable[[], float],
     ) -> None:
         self._feed: Final = feed
         self._stopping: Final = stopping
         self._metrics: Final = metrics
-        #: Tells this process from an earlier one at the same address.
-        self._instance: Final = int(wall() * 1000)
         self._turn: Final = asyncio.Lock()
         self._ended = False
         self._listeners = 0
@@ -69,6 +67,8 @@ class FeedPages:
             response = web.StreamResponse(
                 headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache, private"}
             )
+            if request.method == METH_HEAD:
+                return response
             await response.prepare(request)
             await response.write(b"retry: %d\n\n" % _RETRY)
             await self._send(response, self._position(request))
@@ -87,7 +87,7 @@ class FeedPages:
                     seen, events = await self._snapshot()
                 elif changes:
                     seen = changes[-1][0]
-                    events = b"".join(self._event("change", *change) for change in changes)
+                    events = b"".join(event for _, event in changes)
                 else:
                     continue
             except Exception as error:
@@ -104,25 +104,20 @@ class FeedPages:
                 self._feed.open()
                 self._due = now()
             if now() >= self._due:
-                self._feed.advance()
+                await in_steps(self._feed.advance())
                 self._due = now() + INTERVAL
             return None if seen is None else self._feed.since(seen)
 
     async def _snapshot(self) -> tuple[int, bytes]:
-        """The present version, and its snapshot as an event."""
+        """The present version, and its snapshot."""
         async with self._turn:
-            snapshot = await in_steps(self._feed.snapshot())
-            return self._feed.version, self._event("snapshot", self._feed.version, snapshot)
-
-    def _event(self, kind: str, version: int, message: bytes) -> bytes:
-        number = b"%d-%d" % (self._instance, version)
-        return b"event: %b\nid: %b\ndata: %b\n\n" % (kind.encode(), number, message)
+            return self._feed.version, await in_steps(self._feed.snapshot())
 
     def _position(self, request: web.Request) -> int | None:
         """The version that a client has seen."""
         said = request.headers.get("Last-Event-ID") or request.query.get("after", "")
         found = _EVENT_ID.fullmatch(said)
-        if found is None or int(found[1]) != self._instance or self._due is None:
+        if found is None or int(found[1]) != self._feed.instance or self._due is None:
             return None
         return int(found[2])
 

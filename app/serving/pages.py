@@ -8,15 +8,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from aiohttp import web
+from aiohttp.hdrs import METH_HEAD
 from prometheus_client import CollectorRegistry
 
 from app.model.pod import Pod
-from app.observe.feed import encoded
 from app.observe.metrics.resources import pod_resource_metrics
 from app.observe.metrics.series import CONTENT_TYPE, MetricFamilies, exposition
 from app.settings.dump import extension_to_dict, to_dict
 from app.settings.extension import AiokubeSchedulerConfiguration
 from app.settings.load import Settings
+from app.wire.sanitize import encode
 
 #: The version of kube-scheduler whose behaviour is reproduced.
 EMULATED: Final = "1.36"
@@ -49,10 +50,12 @@ class Dumps:
     async def streamed(
         self, request: web.Request, parts: Iterable[bytes], content_type: str
     ) -> web.StreamResponse:
-        """Sends the parts. Raises UnfinishedError if producing one fails."""
+        """Sends the parts, of which HEAD asks for none. Raises UnfinishedError if producing one fails."""
         headers = {"Content-Type": content_type, "Cache-Control": "no-cache, private"}
         response = web.StreamResponse(headers=headers)
         response.enable_compression()
+        if request.method == METH_HEAD:
+            return response
         async with self._places:
             await response.prepare(request)
             try:
@@ -72,7 +75,7 @@ def json_parts(items: Iterable[Any], head: bytes = b"", tail: bytes = b"") -> It
     before = head + b"["
     rest = iter(items)
     while part := list(itertools.islice(rest, _ITEMS)):
-        yield before + b",".join(map(encoded, part))
+        yield before + b",".join(map(encode, part))
         before = b","
     yield (before if before != b"," else b"") + b"]" + tail
 
@@ -207,7 +210,7 @@ def _negotiated(
 
 def as_json(value: Any) -> web.Response:
     """A JSON answer."""
-    response = web.Response(body=encoded(value), content_type=JSON)
+    response = web.Response(body=encode(value), content_type=JSON)
     response.enable_compression()
     return response
 

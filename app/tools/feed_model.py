@@ -227,7 +227,9 @@ class FeedModel:
         for at, row in enumerate(nodes.get("rows", ())):
             node = self.nodes.get(row)
             if node is not None:
-                node.requested = _some({name: column[at] for name, column in requested.items()})
+                node.requested = _some(
+                    {name: _amount(column, at) for name, column in requested.items()}
+                )
 
 
 def _rows(nodes: Mapping[str, Any]) -> "list[tuple[int, NodeRow]]":
@@ -247,10 +249,15 @@ def _rows(nodes: Mapping[str, Any]) -> "list[tuple[int, NodeRow]]":
                 (node.requested, nodes["requested"]),
             ):
                 for resource, column in columns.items():
-                    if amount := column if isinstance(column, int) else column[row]:
+                    if amount := _amount(column, row):
                         amounts[resource] = amount
             found.append((row, node))
     return found
+
+
+def _amount(column: list[int] | int, at: int) -> int:
+    """One number of a column, which is a number itself if all are equal."""
+    return column if isinstance(column, int) else column[at]
 
 
 def _some(amounts: Mapping[str, int]) -> dict[str, int]:

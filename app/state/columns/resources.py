@@ -73,6 +73,13 @@ class ResourceColumns:
         yield from _BASIC
         yield from self._others
 
+    def rows_with(self, name: str) -> int:
+        """How many rows have a resource; those of the matrix count as being on all."""
+        if name in _BASIC:
+            return self._capacity
+        column = self._others.get(name)
+        return 0 if column is None else column.used
+
     def saturated(self, name: str) -> bool:
         """Whether any sum of a resource may be beyond LIMIT."""
         column = self._others.get(name)

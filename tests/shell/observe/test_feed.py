@@ -12,6 +12,7 @@ from app.extender.events import CallFinished, CallStarted
 from app.framework.testing import make_node, make_pod
 from app.model.pod import Pod
 from app.observe import feed as module
+from app.observe import feed_nodes
 from app.observe.events import AttemptFailed, NodeSelected, PodBound, PreemptionStarted
 from app.observe.explain import Leadership
 from app.observe.feed import Feed, FeedSources
@@ -61,10 +62,10 @@ class Studio:
 
     def advance(self, seconds=0.5):
         self.now += seconds
-        self.feed.advance()
+        at_once(self.feed.advance())
 
     def snapshot(self):
-        return at_once(self.feed.snapshot())
+        return data_of(at_once(self.feed.snapshot()))
 
     def fresh(self):
         model = FeedModel()
@@ -78,8 +79,13 @@ class Studio:
             model.apply("snapshot", self.snapshot())
         else:
             for _, change in changes:
-                model.apply("change", change)
+                model.apply("change", data_of(change))
         return self.feed.version
+
+
+def data_of(event):
+    """The data of a server-sent event."""
+    return event.removesuffix(b"\n\n").split(b"\ndata: ")[1]
 
 
 def asking(name, **requests):
@@ -169,14 +175,19 @@ def test_only_rows_that_changed_are_sent():
     studio.table.add_pod(asking("p", cpu="1").on("n7"))
     studio.advance()
     ((_, change),) = studio.feed.since(studio.feed.version - 1)
-    nodes = json.loads(change)["nodes"]
+    nodes = json.loads(data_of(change))["nodes"]
     assert nodes["rows"] == [studio.table.row_of["n7"]]
-    assert nodes["requested"]["cpu"] == [1000]
+    assert nodes["requested"]["cpu"] == 1000
     assert "objects" not in nodes
+    studio.table.add_pods([asking(f"q{n}", cpu=str(n)).on(f"n{n}") for n in (8, 9)])
+    studio.advance()
+    ((_, change),) = studio.feed.since(studio.feed.version - 1)
+    nodes = json.loads(data_of(change))["nodes"]
+    assert (nodes["requested"]["cpu"], nodes["requested"]["pods"]) == ([8000, 9000], 1)
     studio.table.set_node(make_node("n7"))  # as a heartbeat: nothing that is shown has changed
     studio.advance()
     ((_, change),) = studio.feed.since(studio.feed.version - 1)
-    assert "nodes" not in json.loads(change)
+    assert "nodes" not in json.loads(data_of(change))
 
 
 def test_a_late_listener_gets_a_snapshot_and_an_early_one_nothing():
@@ -195,16 +206,16 @@ def test_a_late_listener_gets_a_snapshot_and_an_early_one_nothing():
 def test_many_changed_objects_are_a_snapshot():
     studio = Studio()
     studio.open()
-    for number in range(module.MAX_OBJECTS + 1):
+    for number in range(feed_nodes.MAX_OBJECTS + 1):
         studio.table.set_node(make_node(f"n{number}"))
     studio.advance()
     assert studio.feed.since(studio.feed.version - 1) is None
-    assert len(studio.fresh().nodes) == module.MAX_OBJECTS + 1
+    assert len(studio.fresh().nodes) == feed_nodes.MAX_OBJECTS + 1
 
 
 def test_labels_with_a_value_for_each_node_are_left_out():
     studio = Studio()
-    for number in range(module.MAX_LABEL_VALUES + 1):
+    for number in range(feed_nodes.MAX_LABEL_VALUES + 1):
         name = f"n{number}"
         studio.table.set_node(make_node(name, labels={"zone": "a", "host": name}))
     model = studio.open()
@@ -216,6 +227,117 @@ def test_labels_with_a_value_for_each_node_are_left_out():
     changed = model.nodes[studio.table.row_of["n1"]]
     assert changed.labels["zone"] == "b"
     assert "host" not in changed.labels
+
+
+def test_of_very_many_label_keys_the_common_ones_are_shown():
+    studio = Studio()
+    for number in range(300):
+        labels = {f"own-{number}-{n}": "" for n in range(40)} | {"zone": f"z{number % 3}"}
+        studio.table.set_node(make_node(f"n{number}", labels=labels))
+    model = studio.open()
+    shown = {key for node in model.nodes.values() for key in node.labels}
+    assert "zone" in shown
+    assert len(shown) <= feed_nodes.MAX_LABELS
+    left_out = json.loads(studio.snapshot())["nodes"]["leftOut"]["labels"]
+    assert left_out
+    assert shown.isdisjoint(left_out)
+    studio.table.set_node(make_node("n1", labels={"zone": "z9", left_out[0]: "", "new": ""}))
+    studio.advance()
+    studio.follow(model, studio.feed.version - 1)
+    changed = model.nodes[studio.table.row_of["n1"]].labels
+    assert changed["zone"] == "z9"
+    assert left_out[0] not in changed
+    assert len(shown | changed.keys()) <= feed_nodes.MAX_LABELS
+
+
+def test_a_new_label_key_is_shown_at_once():
+    studio = Studio()
+    studio.table.set_node(make_node("n", labels={"zone": "a"}))
+    model = studio.open()
+    studio.table.set_node(make_node("n", labels={"zone": "a", "disk": "ssd"}))
+    studio.advance()
+    studio.follow(model, studio.feed.version - 1)
+    assert model.nodes[0].labels == {"zone": "a", "disk": "ssd"}
+
+
+def test_labels_are_encoded_in_short_steps():
+    studio = Studio()
+    for number in range(100):
+        labels = {f"l{n}": "" for n in range(1000)}
+        studio.table.set_node(make_node(f"n{number}", labels=labels))
+    studio.feed.open()
+    studio.advance()
+    assert sum(1 for _ in studio.feed.snapshot()) > 40
+
+
+def test_of_very_many_resources_those_that_most_nodes_have_are_shown():
+    studio = Studio()
+    rare = [f"example.com/r{number}" for number in range(60)]
+    for number, name in enumerate(rare):
+        amounts = {"cpu": "4", "pods": "110", "zzz.com/gpu": "2", name: "1"}
+        studio.table.set_node(make_node(f"n{number}", status={"allocatable": amounts}))
+    model = studio.open()
+    shown = {name for node in model.nodes.values() for name in node.allocatable}
+    assert {"cpu", "pods", "zzz.com/gpu"} <= shown
+    assert len(shown) <= feed_nodes.MAX_RESOURCES + 1
+    left_out = json.loads(studio.snapshot())["nodes"]["leftOut"]["resources"]
+    assert left_out
+    assert shown.isdisjoint(left_out)
+    row = rare.index(left_out[0])
+    studio.table.add_pod(asking("p", **{"zzz.com/gpu": "1", left_out[0]: "1"}).on(f"n{row}"))
+    studio.advance()
+    studio.follow(model, studio.feed.version - 1)
+    assert model.nodes[row].requested == {"zzz.com/gpu": 1, "pods": 1}
+
+
+def test_a_change_looks_at_nothing_but_the_rows_that_changed(monkeypatch):
+    studio = Studio()
+    for number in range(100):
+        studio.table.set_node(make_node(f"n{number}", status={"allocatable": {"a.b/c": "9"}}))
+    model = studio.open()
+
+    def looked_at_all(*_):
+        raise AssertionError("all rows were looked at")
+
+    studio.table.add_pod(asking("p", cpu="1", **{"a.b/c": "2"}).on("n7"))
+    monkeypatch.setattr(type(studio.table.requested), "column", looked_at_all)
+    monkeypatch.setattr(type(studio.table.allocatable), "column", looked_at_all)
+    studio.advance()
+    studio.follow(model, studio.feed.version - 1)
+    assert model.nodes[7].requested == {"cpu": 1000, "a.b/c": 2, "pods": 1}
+
+
+def test_heartbeats_of_all_nodes_are_compared_in_short_steps_and_send_nothing():
+    studio = Studio()
+    for number in range(3000):
+        studio.table.set_node(make_node(f"n{number}"))
+    studio.open()
+    for number in range(3000):
+        studio.table.set_node(make_node(f"n{number}"))
+    assert sum(1 for _ in studio.feed.advance()) > 5
+    ((_, change),) = studio.feed.since(studio.feed.version - 1)
+    assert "nodes" not in json.loads(data_of(change))
+    assert sum(1 for _ in studio.feed.snapshot()) < 10, "nothing was encoded again"
+
+
+def test_a_change_that_is_not_completed_is_not_lost():
+    """As when the listener for which it is computed leaves."""
+    studio = Studio()
+    for number in range(600):
+        studio.table.set_node(make_node(f"n{number}"))
+    model, seen = studio.open(), studio.feed.version
+    for number in range(600):
+        labels = {"zone": "b"} if number == 3 else {}
+        studio.table.set_node(make_node(f"n{number}", labels=labels))
+    studio.telemetry.on(bound("p"))
+    steps = studio.feed.advance()
+    next(steps)
+    steps.close()
+    assert studio.feed.since(seen) == []
+    studio.advance()
+    studio.follow(model, seen)
+    assert model.nodes[3].labels == {"zone": "b"}
+    assert model.streams["decisions"][-1][1] == "default/p"
 
 
 def test_nothing_is_kept_while_nobody_listens():
@@ -248,9 +370,9 @@ def test_of_very_many_decisions_the_last_are_told_and_the_others_counted():
         studio.telemetry.on(bound(f"p{number}"))
     studio.advance()
     ((_, change),) = studio.feed.since(studio.feed.version - 1)
-    told = json.loads(change)
+    told = json.loads(data_of(change))
     assert (len(told["decisions"]), told["omitted"]) == (module.MAX_DECISIONS, 7)
-    model.apply("change", change)
+    model.apply("change", data_of(change))
     assert model.streams["decisions"][-1][1] == f"default/p{module.MAX_DECISIONS + 6}"
 
 
@@ -336,7 +458,7 @@ def test_text_that_is_no_text_is_sent_all_the_same():
     studio.telemetry.on(failed("p", message="caf\ud83d"))
     studio.advance()
     ((_, change),) = studio.feed.since(studio.feed.version - 1)
-    assert json.loads(change)["decisions"][0][6] == "caf\ud83d"
+    assert json.loads(data_of(change))["decisions"][0][6] == "caf\ud83d"
 
 
 def test_a_large_cluster_is_a_small_snapshot_in_short_steps():

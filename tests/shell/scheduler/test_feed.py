@@ -8,6 +8,7 @@ import pytest
 
 from app.framework.testing import make_node
 from app.model.objects import Node
+from app.runtime.tasks import at_once
 from app.serving import feed as module
 from app.serving.feed import INTERVAL
 from app.tools.feed_model import FeedModel, events_of
@@ -67,7 +68,7 @@ async def test_all_listeners_get_the_same_and_it_is_computed_once(monkeypatch):
     async with browsing("n1") as browser:
         feed, advanced = browser.endpoints.feed._feed, []
         advance = feed.advance
-        monkeypatch.setattr(feed, "advance", lambda: (advanced.append(1), advance()))
+        monkeypatch.setattr(feed, "advance", lambda: (advanced.append(1), advance())[1])
 
         async def follow():
             async with listening(browser) as events:
@@ -86,7 +87,7 @@ async def test_a_listener_that_is_too_slow_gets_a_snapshot_and_is_counted(monkey
         first = await anext(events)
         feed = browser.endpoints.feed._feed
         for _ in range(30):
-            feed.advance()
+            at_once(feed.advance())
         kinds = [(await anext(events)).kind for _ in range(2)]
         assert first.kind == "snapshot"
         assert "snapshot" in kinds
@@ -132,6 +133,7 @@ async def test_a_feed_that_fails_breaks_off_and_is_named(monkeypatch, caplog):
     async with browsing("n1") as browser:
 
         def fail():
+            yield
             raise RuntimeError("cannot go on")
 
         async with listening(browser) as events:
@@ -145,6 +147,23 @@ async def test_a_feed_that_fails_breaks_off_and_is_named(monkeypatch, caplog):
         monkeypatch.setattr(module, "INTERVAL", 0.01)
         async with listening(browser) as events:
             assert (await anext(events)).kind == "snapshot"
+
+
+@pytest.mark.parametrize("path", ["/debug/feed", "/debug/cache", "/metrics/resources"])
+async def test_head_is_answered_without_a_body(path):
+    """What is sent after the headers would be the beginning of the next answer of the connection."""
+    async with browsing("n1") as browser:
+        server = browser._client.server
+        reader, writer = await asyncio.open_connection(server.host, server.port)
+        try:
+            for method, target in (("HEAD", path), ("GET", "/livez")):
+                writer.write(f"{method} {target} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+                head = await reader.readuntil(b"\r\n\r\n")
+                assert head.startswith(b"HTTP/1.1 200 OK\r\n")
+            assert await reader.readexactly(2) == b"ok"
+        finally:
+            writer.close()
+            await writer.wait_closed()
 
 
 async def test_one_node_with_its_pods():

@@ -8,6 +8,7 @@ const KEPT = { decisions: 200, preemptions: 50, series: 600 };
 export class Model {
   constructor() {
     this.nodes = new Map();
+    this.leftOut = { labels: [], resources: [] };
     this.sections = {};
     this.decisions = [];
     this.preemptions = [];
@@ -26,6 +27,7 @@ export class Model {
 
   snapshot(message) {
     this.nodes = nodesOf(message.nodes);
+    this.leftOut = message.nodes.leftOut;
     this.moved = true;
     for (const name of Object.keys(KEPT)) this[name] = [];
     this.sections = {};
@@ -41,7 +43,7 @@ export class Model {
         const node = this.nodes.get(row);
         if (!node) return;
         node.requested = dictionary();
-        for (const [name, column] of Object.entries(nodes.requested)) node.requested[name] = column[at];
+        for (const [name, column] of Object.entries(nodes.requested)) node.requested[name] = number(column, at);
       });
     }
     this.take(message);
@@ -71,10 +73,12 @@ export class Model {
   }
 }
 
+/** One number of a column, which is a number itself if all are equal. */
+const number = (column, at) => (typeof column === "number" ? column : column[at]);
+
 function nodesOf(columns) {
   const found = new Map();
   const value = ({ values, codes }, row) => (codes[row] ? values[codes[row] - 1] : undefined);
-  const number = (column, row) => (typeof column === "number" ? column : column[row]);
   columns.names.forEach((name, row) => {
     if (!name) return;
     const node = { name, flags: columns.flags[row], labels: dictionary(), allocatable: dictionary(), requested: dictionary() };

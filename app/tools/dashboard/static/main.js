@@ -89,6 +89,8 @@ function describe(nodes) {
   return `${text} · ${percent(sum.used / sum.all)} · ${free} free, ${amount(fill, Math.max(0, sum.most))} on one node`;
 }
 
+const leftOut = (names) => (names.length ? `Not shown: ${names.join(", ")}${names.length < 20 ? "" : " and perhaps more"}` : "");
+
 function drawCluster() {
   const nodes = [...model.nodes.values()];
   at("no-nodes").hidden = nodes.length > 0;
@@ -107,6 +109,8 @@ function drawCluster() {
   if (!drawn || (group === "" && !at("group-by").dataset.chosen)) group = choices[0] || "";
   options(at("group-by"), [...choices, ""], group, (key) => key || "nothing");
   options(at("fill-by"), [...resources], fill, (name) => name);
+  at("group-by").title = leftOut(model.leftOut.labels);
+  at("fill-by").title = leftOut(model.leftOut.resources);
   const empty = at("group-by").selectedIndex;
   if (empty < 0) group = "";
   map.show(nodes, (node) => (group ? node.labels[group] || `no ${group}` : "all nodes"), describe);
