@@ -132,7 +132,7 @@ class _Rows(TypedDict, total=False):
 
     objects: list[tuple[Whole, str, Whole, dict[str, str], list[list[str]], dict[str, Whole]]]
     rows: list[Whole]
-    requested: dict[str, list[Whole]]
+    requested: dict[str, Whole | list[Whole]]
 
 
 class _Sections(TypedDict, total=False):

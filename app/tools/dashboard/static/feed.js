@@ -3,12 +3,13 @@
 import { dictionary } from "./format.js";
 
 const KEPT = { decisions: 200, preemptions: 50, series: 600 };
+const NOTHING = { labels: [], resources: [] };
 
 /** Nodes by row, the sections as they are, and the last entries of the streams. */
 export class Model {
   constructor() {
     this.nodes = new Map();
-    this.leftOut = { labels: [], resources: [] };
+    this.leftOut = NOTHING;
     this.sections = {};
     this.decisions = [];
     this.preemptions = [];
@@ -27,7 +28,7 @@ export class Model {
 
   snapshot(message) {
     this.nodes = nodesOf(message.nodes);
-    this.leftOut = message.nodes.leftOut;
+    this.leftOut = message.nodes.leftOut || NOTHING;
     this.moved = true;
     for (const name of Object.keys(KEPT)) this[name] = [];
     this.sections = {};
