@@ -208,7 +208,10 @@ class ClaimBinder:
 
         If a write fails, the claim is read: the pod's next attempt must not rely on a reservation that a late write removes.
         """
-        for _ in range(_ATTEMPTS):
+        failure = SchedulingError(f"claim {claim.key} is still reserved for pod {pod.key}")
+        for attempt in range(_ATTEMPTS):
+            if attempt:
+                await effects.sleep(_RETRY_SECONDS)
             left = [each for each in claim.status.reserved_for or () if each.uid != pod.uid]
             changes = {"status": {"reservedFor": left}}
             try:
@@ -219,7 +222,6 @@ class ClaimBinder:
             self._tracker.claims.written(claim)
             if not is_reserved_for(claim, pod):
                 return
-            await effects.sleep(_RETRY_SECONDS)
         raise failure
 
     # ------------------------------------------------------------ PostFilter

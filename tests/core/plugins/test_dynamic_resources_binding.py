@@ -174,6 +174,22 @@ class TestBinding:
             self.world.undo(state, self.pod, "a")
         assert len(refused) == 5
 
+    def test_a_reservation_that_comes_back_each_time(self):
+        state, patches, sleeps = self.world.decide(self.pod, "a"), [], []
+
+        async def change_nothing(claim, _changes, *, status=False):
+            patches.append(status)
+            return claim
+
+        async def sleep(seconds):
+            sleeps.append(seconds)
+
+        self.world.bind(state, self.pod, "a")
+        self.claims.patch, self.world.effects.sleep = change_nothing, sleep
+        with pytest.raises(SchedulingError, match="claim default/c is still reserved for pod"):
+            self.world.undo(state, self.pod, "a")
+        assert (len(patches), len(sleeps)) == (5, 4)
+
     def test_nothing_to_take_back_before_anything_was_written(self):
         state = self.world.decide(self.pod, "a")
         self.world.undo(state, self.pod, "a")
