@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from app.model.budget import ByteBudget, memory_of
+from app.model.budget import ByteBudget, template_of
 from app.model.pod import Pod
 from app.state.queue.hints import Interest
 from app.state.queue.pod_heap import PodHeap
@@ -89,7 +89,7 @@ def _in_order(pods: list[QueuedPod]) -> list[QueuedPod]:
 
 
 class InFlightEvent(NamedTuple):
-    """A cluster event with the object before and after it, and about how many bytes of memory they take."""
+    """A cluster event with the object before and after it, and about how many bytes of memory these take."""
 
     interest: Interest
     old: object | None
@@ -115,8 +115,6 @@ class InFlight:
         self._recorder: Final = recorder
         self._budget: Final = budget
         self._max_events: Final = max_events
-        #: The template whose memory was counted last: events of many pods with one template follow each other.
-        self._template: object | None = None
         self._markers: Final[dict[QueuedPod, int]] = {}
         self._events: Final[deque[InFlightEvent]] = deque()
         #: The number of the first event kept.
@@ -148,28 +146,24 @@ class InFlight:
         for _ in range(oldest - self._first):
             self._drop_first()
 
-    def record(self, interest: Interest, old: object | None, new: object | None) -> None:
-        """Keeps an event if any pod is in flight."""
+    def record(
+        self, interest: Interest, old: object | None, new: object | None, size: int = 0
+    ) -> None:
+        """Keeps an event if any pod is in flight. ``size``: about how many bytes of memory its objects take."""
         if not self._markers:
             return
-        size = self._size(old, new)
-        while self._events and (len(self._events) >= self._max_events or size > self._budget.left):
+        template = template_of(old, new)
+        if len(self._events) >= self._max_events:
             self._drop_first()
             self._recorder.events_dropped(1)
-        if not self._budget.take(size):
-            self._first += 1
+        while not self._budget.take(size, template):
             self._recorder.events_dropped(1)
-            return
+            if not self._events:
+                self._first += 1
+                return
+            self._drop_first()
         self._events.append(InFlightEvent(interest, old, new, size))
         self._recorder.in_flight(interest.label, 1)
-
-    def _size(self, old: object | None, new: object | None) -> int:
-        template = getattr(new or old, "template", None)
-        size = memory_of(old) + memory_of(new)
-        if template is not self._template:
-            self._template = template
-            size += getattr(template, "size", 0)
-        return size
 
     def since(self, queued: QueuedPod) -> Iterator[InFlightEvent] | None:
         """The events since a pod was popped, oldest first; None if some of them were dropped."""
@@ -181,5 +175,5 @@ class InFlight:
     def _drop_first(self) -> None:
         event = self._events.popleft()
         self._first += 1
-        self._budget.give_back(event.size)
+        self._budget.give_back(event.size, template_of(event.old, event.new))
         self._recorder.in_flight(event.interest.label, -1)

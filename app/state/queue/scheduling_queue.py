@@ -21,7 +21,7 @@ from typing import Any, Final
 
 import msgspec
 
-from app.model.budget import UNLIMITED, ByteBudget, memory_of
+from app.model.budget import UNLIMITED, ByteBudget, memory_of, template_of
 from app.model.cluster_event import (
     BACKOFF_COMPLETE,
     EVENTS_DROPPED,
@@ -307,20 +307,22 @@ class SchedulingQueue:
         if interest.is_unregistered:
             return 0
         moved = 0
+        counted = self._in_flight or self._pending_events
+        size = memory_of(old) + memory_of(new) if counted else 0
         if self._waiting:
             pending = PendingEvent(self._waiting, interest, old, new, now, precheck)
             if not self._pending_events:
                 self._pending_events.append(pending)
                 moved = self.continue_waking()
             elif len(self._pending_events) < MAX_PENDING_EVENTS and self._pending_budget.take(
-                size := memory_of(old) + memory_of(new)
+                size, template := template_of(old, new)
             ):
-                pending.size = size
+                pending.taken = size, template
                 pending.defer()
                 self._pending_events.append(pending)
             else:
                 self._wake_all_instead(now)
-        self._in_flight.record(interest, old, new)
+        self._in_flight.record(interest, old, new, size)
         return moved
 
     def _wake_all_instead(self, now: float) -> None:
@@ -328,7 +330,8 @@ class SchedulingQueue:
         interest = self._hints.interest(EVENTS_DROPPED)
         dropped = [pending for pending in self._pending_events if pending.interest is not interest]
         self._recorder.events_dropped(len(dropped) + 1)
-        self._pending_budget.give_back(sum(pending.size for pending in self._pending_events))
+        for pending in self._pending_events:
+            self._pending_budget.give_back(*pending.taken)
         self._pending_events.clear()
         pending = PendingEvent(self._waiting, interest, None, None, now, None)
         pending.defer()
@@ -352,7 +355,7 @@ class SchedulingQueue:
                 moved += place is not GATED
             if pending.over:
                 self._pending_events.popleft()
-                self._pending_budget.give_back(pending.size)
+                self._pending_budget.give_back(*pending.taken)
         return moved
 
     def activate(self, pods: Iterable[Pod], now: float) -> int:
@@ -563,8 +566,9 @@ class SchedulingQueue:
                     return
 
     def _keep_for_return(self, old: Pod, new: Pod) -> None:
+        size = memory_of(old) + memory_of(new)
         for event in pod_update_events(old, new):
-            self._in_flight.record(self._hints.interest(event), old, new)
+            self._in_flight.record(self._hints.interest(event), old, new, size)
 
     def _replay(self, queued: QueuedPod) -> QueueingStrategy:
         """How to queue a failed pod, from the events since it was popped; AFTER_BACKOFF if some were dropped."""

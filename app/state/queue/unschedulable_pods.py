@@ -264,8 +264,8 @@ class PendingEvent:
         precheck: Precheck | None,
     ) -> None:
         """``now``: when the event happened, in seconds since the epoch."""
-        #: About how many bytes of memory the objects take, if that is counted.
-        self.size = 0
+        #: What was taken of the budget for this event: see ByteBudget.take.
+        self.taken: tuple[int, PodTemplate | None] = (0, None)
         self.interest: Final = interest
         self.now: Final = now
         self._pods: Final = pods

@@ -1,8 +1,10 @@
 """Which events wake which pods, whether they come while the pod waits or while it is being tried."""
 
+import weakref
+
 import pytest
 
-from app.model.budget import UNLIMITED, ByteBudget
+from app.model.budget import UNLIMITED, ByteBudget, memory_of
 from app.model.cluster_event import (
     ASSIGNED_POD_ADD,
     ASSIGNED_POD_DELETE,
@@ -376,15 +378,15 @@ def test_events_for_pods_in_flight_have_a_limit_of_bytes():
     first, second, third = (QueuedPod(make_pod(name), NOW) for name in ("a", "b", "c"))
     small, large = "x" * 1000, "x" * 10_000
     flying.add(first)
-    flying.record(interest, None, small)
+    flying.record(interest, None, small, memory_of(small))
     flying.add(second)
-    flying.record(interest, None, small)
+    flying.record(interest, None, small, memory_of(small))
     assert 8000 < budget.used < 9000
-    flying.record(interest, None, small)
+    flying.record(interest, None, small, memory_of(small))
     assert flying.since(first) is None
     assert [event.new for event in flying.since(second)] == [small, small]
     flying.add(third)
-    flying.record(interest, None, large)
+    flying.record(interest, None, large, memory_of(large))
     assert (budget.used, flying.event_count, recorder.dropped) == (0, 0, 4)
     assert [flying.since(queued) for queued in (first, second, third)] == [None] * 3
     for queued in (first, second, third):
@@ -392,16 +394,21 @@ def test_events_for_pods_in_flight_have_a_limit_of_bytes():
     assert budget.used == 0
 
 
-def test_a_template_that_many_events_share_is_counted_once():
+def test_the_memory_of_a_template_is_counted_once_while_any_event_has_it():
     budget = ByteBudget(UNLIMITED)
-    flying = InFlight(Recorder(), budget)
-    interest = make_queue([HintRegistration(NODE_ADDED, "Fit")])._hints.interest(NODE_ADD)
-    flying.add(QueuedPod(make_pod("a"), NOW))
-    template = PodTemplate(spec(), size=100_000)
-    for number in range(9):
-        pod = make_pod(f"p{number}", template=template)
-        flying.record(interest, pod, pod)
-    assert 100_000 < budget.used < 150_000
+    queue = make_queue([HintRegistration(POD_DELETED, "Fit")], in_flight_budget=budget)
+    templates = [PodTemplate(spec(), size=100_000) for _ in range(2)]
+    queue.add(make_pod("a"), NOW)
+    queued = queue.pop(NOW)
+    for number in range(10):
+        pod = make_pod(f"p{number}", template=templates[number % 2])
+        queue.move_all(ASSIGNED_POD_DELETE, pod, None, NOW)
+    assert 800_000 < budget.used < 850_000
+    queue.done(queued.pod.uid)
+    assert budget.used == 0
+    kept = [weakref.ref(template) for template in templates]
+    del pod, templates
+    assert [template() for template in kept] == [None, None]
 
 
 # ---------------------------------------------------------------- registrations
