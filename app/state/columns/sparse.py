@@ -65,10 +65,12 @@ class SparseColumn:
     Sums are kept exactly, so that what was added can be subtracted again. They are read clamped to LIMIT.
     """
 
-    __slots__ = ("_array", "_capacity", "_numbers", "saturated", "used")
+    __slots__ = ("_array", "_capacity", "_most_entries", "_numbers", "saturated", "used")
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
+        #: The most numbers that are kept in a dict.
+        self._most_entries = max(_FEW, capacity // _ROWS_PER_ENTRY)
         #: By row: every number other than 0; if there is an array, only those beyond LIMIT.
         self._numbers: dict[int, int] = {}
         self._array: Int64 | None = None
@@ -77,33 +79,43 @@ class SparseColumn:
         #: The number of rows with a number beyond LIMIT.
         self.saturated = 0
 
-    @property
-    def _most_entries(self) -> int:
-        return max(_FEW, self._capacity // _ROWS_PER_ENTRY)
-
     # ------------------------------------------------------------ changes
 
     def add(self, row: int, amount: int) -> None:
         """Adds an amount, which may be negative, to the number of a row."""
+        array, numbers = self._array, self._numbers
+        before = numbers.get(row, 0) if array is None else array.item(row)
+        after = before + amount
+        if self.saturated or not -LIMIT <= after <= LIMIT:
+            before, after = self._add_exactly(row, amount)
+        elif array is not None:
+            array[row] = after
+        elif after:
+            numbers[row] = after
+        else:
+            numbers.pop(row, None)
+        if not before or not after:
+            self._count_used((after != 0) - (before != 0))
+
+    def _add_exactly(self, row: int, amount: int) -> tuple[int, int]:
+        """Adds an amount if any number is beyond LIMIT, and returns the exact number before and after it."""
         before = self.exact(row)
         after = before + amount
-        self.used += (after != 0) - (before != 0)
         self.saturated += (abs(after) > LIMIT) - (abs(before) > LIMIT)
-        if self._array is None:
-            if after:
-                self._numbers[row] = after
-                if self.used > self._most_entries:
-                    self._to_array()
-            else:
-                self._numbers.pop(row, None)
-            return
-        self._array[row] = clamp(after)
-        if abs(after) > LIMIT:
+        if self._array is not None:
+            self._array[row] = clamp(after)
+        if after and (self._array is None or abs(after) > LIMIT):
             self._numbers[row] = after
         else:
             self._numbers.pop(row, None)
-            if after == 0 and 2 * self.used < self._most_entries:
-                self._to_dict()
+        return before, after
+
+    def _count_used(self, change: int) -> None:
+        self.used += change
+        if change > 0 and self._array is None and self.used > self._most_entries:
+            self._to_array()
+        elif change < 0 and self._array is not None and 2 * self.used < self._most_entries:
+            self._to_dict()
 
     def add_at(self, rows: Rows, amounts: Int64) -> None:
         """Adds one amount for each of ``rows``, which may contain a row several times."""
@@ -123,6 +135,7 @@ class SparseColumn:
             extra = np.zeros(capacity - self._capacity, np.int64)
             self._array = np.concatenate((self._array, extra))
         self._capacity = capacity
+        self._most_entries = max(_FEW, capacity // _ROWS_PER_ENTRY)
 
     def _to_array(self) -> Int64:
         if self._array is None:

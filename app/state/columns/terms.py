@@ -130,24 +130,18 @@ class TermKind(enum.Enum):
 class ExistingTerm(SparseColumn):
     """A term of pods on rows, and the number of its pods per row. ``weight`` is 0 for required terms."""
 
-    __slots__ = ("kind", "term", "total", "weight")
+    __slots__ = ("kind", "term", "weight")
 
     def __init__(self, kind: TermKind, term: AffinityTerm, weight: int, capacity: int) -> None:
         super().__init__(capacity)
         self.kind: Final = kind
         self.term: Final = term
         self.weight: Final = weight
-        self.total = 0
 
     @property
     def key(self) -> tuple[TermKind, AffinityTerm, int]:
         """The identity of the term."""
         return self.kind, self.term, self.weight
-
-    def add(self, row: int, amount: int) -> None:
-        """Adds ``amount`` (may be negative) pods with this term on a row."""
-        self.total += amount
-        super().add(row, amount)
 
 
 class MatchingTerms(NamedTuple):
@@ -264,7 +258,7 @@ class Terms:
         return known
 
     def _drop_if_unused(self, term: ExistingTerm) -> None:
-        if not term.total:
+        if not term.used:
             del self._terms[term.key]
             self._index.remove(term)
             self._matching.clear()

@@ -104,7 +104,7 @@ def test_equal_terms_are_one():
     assert len(table.terms) == 1
     (existing,) = table.terms.matching(asking(), {}).required_anti_affinity
     assert existing.kind is TermKind.REQUIRED_ANTI_AFFINITY
-    assert existing.total == 3
+    assert existing.column().sum() == 3
     assert counts(existing, 3) == [1, 1, 1]
 
 
@@ -188,7 +188,7 @@ def test_matching_terms_are_those_of_the_pods_on_rows(seed):
         expected = sum(
             t.means(pod, labels) for other in world.placed() for t in twin.required_anti(other)
         )
-        assert sum(one.total for one in found.required_anti_affinity) == expected
+        assert sum(one.column().sum() for one in found.required_anti_affinity) == expected
         weights = sum(
             weight
             for other in world.placed()
@@ -197,7 +197,7 @@ def test_matching_terms_are_those_of_the_pods_on_rows(seed):
         )
         signs = {TermKind.PREFERRED_AFFINITY: 1, TermKind.PREFERRED_ANTI_AFFINITY: -1}
         assert weights == sum(
-            one.total * one.weight * signs.get(one.kind, 0) for one in found.scoring
+            one.column().sum() * one.weight * signs.get(one.kind, 0) for one in found.scoring
         )
 
 
