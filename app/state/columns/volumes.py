@@ -50,13 +50,19 @@ def disks_of(volumes: Iterable[Volume]) -> Iterator[Disk]:
 
 
 def count_use(uses: dict[K, Uses], key: K, row: int, step: int) -> None:
-    """Adds ``step`` (1 or -1) to the uses of ``key`` on a row."""
-    rows = uses.setdefault(key, {})
-    count = rows.get(row, 0) + step
-    if count:
-        rows[row] = count
+    """Adds ``step`` to the uses of ``key`` on a row. Raises KeyError if it would remove more than there are."""
+    if step > 0:
+        rows = uses.setdefault(key, {})
+        rows[row] = rows.get(row, 0) + step
         return
-    rows.pop(row, None)
+    rows = uses[key]
+    left = rows[row] + step
+    if left < 0:
+        raise KeyError(key)
+    if left:
+        rows[row] = left
+    else:
+        del rows[row]
     if not rows:
         del uses[key]
 

@@ -7,7 +7,7 @@ from app.model.objects import GCEPersistentDisk, Volume
 from app.model.status import SchedulingError
 from app.state.assume_cache import AssumeCache
 from app.state.cluster import Cluster
-from app.state.columns.volumes import Disk, disks_of
+from app.state.columns.volumes import Disk, count_use, disks_of
 from app.state.csi.index import csi_index
 from app.state.csi.nodes import NO_LIMIT, RowNames
 from app.state.lister import Lister
@@ -58,6 +58,19 @@ def test_claims_and_disks_by_row():
     assert not volumes._claims
     assert not volumes._disk_uses
     assert not volumes._disk_writers
+
+
+@pytest.mark.parametrize(("row", "step"), [(1, -1), (0, -3)])
+def test_only_uses_that_were_counted_can_be_removed(row, step):
+    uses = {}
+    count_use(uses, "a", 0, 2)
+    with pytest.raises(KeyError):
+        count_use(uses, "a", row, step)
+    with pytest.raises(KeyError):
+        count_use(uses, "b", 0, -1)
+    assert uses == {"a": {0: 2}}
+    count_use(uses, "a", 0, -2)
+    assert not uses
 
 
 def test_disks_clash_by_any_shared_key_unless_both_only_read():
