@@ -251,6 +251,10 @@ class Effects(Protocol):
         """Reads and writes ResourceClaims."""
         ...
 
+    def latest(self, pod: Pod) -> Pod:
+        """The current version of a pod that has no node; ``pod`` itself if it is bound or gone."""
+        ...
+
     def event(self, pod: Pod, *, reason: str, action: str, note: str) -> None:
         """Records a Normal event about a pod."""
 
@@ -316,7 +320,7 @@ class WaitingPods(Protocol):
 
 
 class FixedWaitingPods:
-    """Waiting pods that never change, for tests."""
+    """A fixed set of waiting pods: none where no plugin can wait, some in tests."""
 
     def __init__(self, pods: Iterable[WaitingPod] = ()) -> None:
         self._pods: Final = {waiting.pod.uid: waiting for waiting in pods}

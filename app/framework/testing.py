@@ -348,6 +348,10 @@ class FakeEffects:
         #: (pod, reason, note) per event.
         self.events: Final[list[tuple[Pod, str, str]]] = []
 
+    def latest(self, pod: Pod) -> Pod:
+        """Returns the pod."""
+        return pod
+
     def event(self, pod: Pod, *, reason: str, action: str, note: str) -> None:  # noqa: ARG002
         """Records the request."""
         self.events.append((pod, reason, note))

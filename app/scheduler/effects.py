@@ -69,6 +69,7 @@ class ApiEffects:
         events: PodEvents,
         evictor: Evictor,
         extenders: ExtenderPreemption,
+        latest: Callable[[Pod], Pod],
         before_binding: Callable[[str], None] = lambda _uid: None,
     ) -> None:
         """``before_binding`` is called with a pod's uid right before its binding is sent, and may raise."""
@@ -79,6 +80,7 @@ class ApiEffects:
         self.asks_about_victims: Final = extenders.concerns
         self.agree_on_victims: Final = extenders.ask
         self.evict: Final = evictor.start
+        self.latest: Final = latest
         self.now: Final = clock.wall
 
     def event(self, pod: Pod, *, reason: str, action: str, note: str) -> None:

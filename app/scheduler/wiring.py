@@ -290,6 +290,7 @@ class Scheduler:
             self._pod_events,
             self.evictor,
             ExtenderPreemption(self._chain, self.state),
+            self.state.latest,
             self._before_binding,
         )
 

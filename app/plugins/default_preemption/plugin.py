@@ -4,6 +4,8 @@ from collections import Counter
 from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from typing import ClassVar, Final
 
+import numpy as np
+
 from app.framework.args import DefaultPreemptionArgs
 from app.framework.diagnosis import Diagnosis, unavailable
 from app.framework.interface import (
@@ -47,6 +49,8 @@ NOT_HELPFUL: Final = "Preemption is not helpful for scheduling"
 NO_CANDIDATE: Final = "no candidate node for preemption"
 #: Seconds in which filters may pause while candidates are searched.
 MAY_PAUSE_SECONDS: Final = 2.0
+#: The most pauses in one search, however little time they take.
+MAX_PAUSES: Final = 1000
 _PREFIX: Final = "preemption: "
 _HELD: Final = unresolvable(HELD)
 _PODS: Final = ClusterEvent(
@@ -56,6 +60,10 @@ _NODES: Final = ClusterEvent(
     Resource.Node,
     Action.Add | Action.UpdateNodeAllocatable | Action.UpdateNodeLabel | Action.UpdateNodeTaint,
 )
+
+
+#: The findings, the candidate rows, and the rows that were tried, in random order.
+Found = tuple[Findings, Rows, Rows]
 
 
 class DefaultPreemption:
@@ -129,7 +137,7 @@ class DefaultPreemption:
         if not len(rows):
             return _nowhere(diagnosis.node_count, ())
         try:
-            findings, candidates, tried = await self._find(state, pod, rows, effects)
+            pod, (findings, candidates, tried) = await self._find(state, pod, rows, effects)
         except PreFilterRejected:
             return PostFilterResult(unschedulable(NO_CANDIDATE))
         if not len(candidates):
@@ -158,35 +166,47 @@ class DefaultPreemption:
 
     async def _find(
         self, state: CycleState, pod: Pod, rows: Rows, effects: Effects
-    ) -> tuple[Findings, Rows, Rows]:
-        """The findings, the candidate rows, and the rows that were tried, in random order.
+    ) -> tuple[Pod, Found]:
+        """The pod in the version that was evaluated, and what was found.
 
         All rows are shuffled instead of starting at a random one: neighbours in the table are often alike, and a
-        sample of them would be a poor choice. When a filter pauses, other tasks run, and the search is repeated on the
-        table as it is then. Raises PreFilterRejected if PreFilter rejects the pod after a pause.
+        sample of them would be a poor choice. When a filter pauses, other tasks run. The search is then repeated for
+        the current version of the pod, on the nodes of ``rows`` that are left. Raises PreFilterRejected if PreFilter
+        rejects the pod after a pause.
         """
-        now = self._handle.clock.monotonic
+        now, pauses = self._handle.clock.monotonic, 0
         order, until = self._handle.rng.permutation(rows), now() + MAY_PAUSE_SECONDS
         while True:
-            state.write(MAY_PAUSE, now() < until)
+            may_pause = pauses < MAX_PAUSES and now() < until
+            state.write(MAY_PAUSE, may_pause)
             try:
-                search = self._search(state, pod, order[self._table.exists[order]])
+                search = self._search(state, pod, order)
                 while True:
                     next(search)
                     if self.ROWS_AT_ONCE:
                         await effects.sleep(0.0)
             except StopIteration as end:
-                found: tuple[Findings, Rows, Rows] = end.value
-                return found
+                found: Found = end.value
+                return pod, found
             except Unfinished:
-                await effects.sleep(0.0)
+                if not may_pause:
+                    raise
             finally:
                 state.write(MAY_PAUSE, False)
+            pauses += 1
+            names = self._table.names_of(order)
+            await effects.sleep(0.0)
+            order = self._rows_of(names)
+            pod = effects.latest(pod)
             state = self._handle.framework.fresh_state(pod)
 
-    def _search(
-        self, state: CycleState, pod: Pod, order: Rows
-    ) -> Generator[None, None, tuple[Findings, Rows, Rows]]:
+    def _rows_of(self, names: Iterable[str]) -> Rows:
+        """The rows of the nodes that still exist."""
+        rows = [row for name in names if (row := self._table.row_of.get(name)) is not None]
+        present = np.array(rows, np.intp)
+        return present[self._table.exists[present]]
+
+    def _search(self, state: CycleState, pod: Pod, order: Rows) -> Generator[None, None, Found]:
         nominated = self._nominations.concerning(pod)
         dry_run = self._dry_run(state, pod, nominated)
         if all(isinstance(plugin, NodeLocal) for _, plugin in dry_run.filters):

@@ -28,6 +28,7 @@ from app.model.status import (
     unresolvable,
     unschedulable,
 )
+from app.plugins.default_preemption import plugin
 from app.plugins.default_preemption.importance import loss
 from app.scheduler.attempt import Attempt, Unfit
 from app.state.cluster import Cluster
@@ -362,6 +363,47 @@ def test_a_node_that_goes_while_a_filter_pauses_is_no_candidate():
     result, evictions = town.preempt(pod("boss", "4", 10), effects)
     assert result == PostFilterResult(SUCCESS, "b")
     assert [node for node, _ in evictions] == ["b"]
+
+
+def test_a_row_that_another_node_has_taken_over_while_a_filter_pauses_is_no_candidate():
+    """The filters may have rejected the other node for good."""
+    town = town_of_full_nodes("a", "b", filters=[Thoughtful(1)])
+
+    class Replaced(Extenders):
+        async def sleep(self, seconds):
+            row = town.table.row_of["a"]
+            for victim in list(town.table.pods[row].values()):
+                town.table.remove_pod(victim)
+            town.table.remove_node("a")
+            town.table.set_node(node("c"))
+            assert town.table.row_of["c"] == row
+            town.table.add_pod(pod("small", "4", on="c"))
+
+    result, evictions = town.preempt(pod("boss", "4", 10), Replaced(asked=False))
+    assert result == PostFilterResult(SUCCESS, "b")
+    assert [name for name, _ in evictions] == ["b"]
+
+
+def test_after_a_pause_the_current_version_of_the_pod_is_evaluated():
+    """It asks for less by now: one victim less is enough."""
+    town = town_of_full_nodes("a", filters=[Thoughtful(1)])
+
+    class Resized(Extenders):
+        def latest(self, _pod):
+            return pod("boss", "1", 10)
+
+    result, evictions = town.preempt(pod("boss", "4", 10), Resized(asked=False))
+    assert result == PostFilterResult(SUCCESS, "a")
+    assert [len(victims) for _, victims in evictions] == [1]
+
+
+def test_a_search_does_not_pause_for_ever(monkeypatch):
+    monkeypatch.setattr(plugin, "MAX_PAUSES", 5)
+    town = town_of_full_nodes("a", filters=[Thoughtful(99)])
+    effects = Extenders(asked=False)
+    result, _ = town.preempt(pod("boss", "4", 10), effects)
+    assert result == PostFilterResult(SUCCESS, "a")
+    assert effects.pauses == 5
 
 
 class Reluctant:
