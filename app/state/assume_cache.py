@@ -85,7 +85,9 @@ class AssumeCache(Generic[T]):
     def _changed(self, old: T | None, new: T | None) -> None:
         """Handles a change of a stored object."""
         changed = new or old
-        key = ("", "") if changed is None else (changed.namespace, changed.name)
+        if changed is None:
+            return
+        key = (changed.namespace, changed.name)
         assumed = self._assumed.get(key)
         if assumed is None:
             self._replaced(old, new)

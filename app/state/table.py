@@ -312,15 +312,17 @@ class NodeTable:
 
     def _index(self, pods: Sequence[Pod], rows: Sequence[int]) -> None:
         """Adds pods to the indexes. If one raises, the pods are removed again from the indexes before it."""
-        for number, index in enumerate(self._indexes):
-            for at, pod in enumerate(pods):
-                try:
-                    index.add(pod, rows[at])
-                except Exception:
-                    for k, done in enumerate(self._indexes[: number + 1]):
-                        for i in range(len(pods) if k < number else at):
-                            done.remove(pods[i], rows[i])
-                    raise
+        added = 0
+        try:
+            for index in self._indexes:
+                for pod, row in zip(pods, rows, strict=True):
+                    index.add(pod, row)
+                    added += 1
+        except Exception:
+            for number in range(added):
+                which, at = divmod(number, len(pods))
+                self._indexes[which].remove(pods[at], rows[at])
+            raise
 
     def remove_pod(self, pod: Pod) -> None:
         """Removes a pod, in the version last added. Raises KeyError; an index's exception after the removal."""

@@ -344,7 +344,9 @@ class CsiIndex:
         self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None
     ) -> None:
         claim = new or old
-        key = (claim.namespace, claim.name) if claim is not None else ("", "")
+        if claim is None:
+            return
+        key = (claim.namespace, claim.name)
         known = self._claims.get(key)
         if known is not None:
             self._resolve(key, known)
