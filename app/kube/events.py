@@ -16,6 +16,7 @@ import logging
 import re
 import uuid
 from collections.abc import Callable
+from itertools import islice
 from typing import Final
 
 import msgspec
@@ -47,6 +48,8 @@ IDLE: Final = 360.0
 REFRESH: Final = 1800.0
 #: Largest number of series; the oldest is closed early.
 MAX_SERIES: Final = 12_500
+#: How many of the oldest series are examined to close one that has nothing to send.
+_MAX_EXAMINED: Final = 100
 #: Largest number of series that wait to be sent, which are among those that are kept anyway; 2500 preemptors with three victims
 #: each cause 12,500.
 QUEUE_SIZE: Final = MAX_SERIES
@@ -131,7 +134,7 @@ class EventRecorder:
         if series is None:
             series = Series(key, self._name(regarding.name, now), truncate_note(note), now)
             series.heard_at = series.told_at = loop_time
-            if not self._budget.take(series.size):
+            if not self._take(series.size):
                 self._dropped += 1
             elif self._put(series):
                 self._remember(series)
@@ -143,6 +146,17 @@ class EventRecorder:
         series.heard_at = loop_time
         if series.count == 2:
             self._put(series)
+
+    def _take(self, size: int) -> bool:
+        """Takes memory from the budget. If there is too little, closes the oldest series that have nothing to send."""
+        while not self._budget.take(size):
+            oldest = islice(self._series.values(), _MAX_EXAMINED)
+            idle = next((each for each in oldest if not (each.queued or each.news)), None)
+            if idle is None:
+                return False
+            del self._series[idle.key]
+            self._budget.give_back(idle.size)
+        return True
 
     def _put(self, series: Series) -> bool:
         if series.queued:

@@ -269,6 +269,23 @@ async def test_series_have_a_limit_of_bytes():
     await asyncio.gather(task, return_exceptions=True)
 
 
+async def test_without_memory_the_oldest_series_that_have_been_sent_are_closed():
+    budget, transport = ByteBudget(20_000), FakeTransport(handler=accept)
+    async with running(transport, budget=budget) as recorder:
+        for number in range(100):
+            record(recorder, pod(f"p{number}"), note="x" * 1000)
+            await asyncio.sleep(1)
+        await recorder.drain(10)
+        assert recorder.statistics().dropped == 0
+        assert 5 < recorder.statistics().series < 20
+        assert budget.used <= budget.limit
+        record(recorder, pod("p99"), note="x" * 1000)
+        await recorder.drain(10)
+    posted = [sent.body["regarding"]["name"] for sent in transport.sent if sent.method == "POST"]
+    assert posted == [f"p{number}" for number in range(100)]
+    assert transport.sent[-1].method == "PATCH"
+
+
 async def test_a_warning_that_was_dropped_is_told_by_the_next_attempt():
     transport = FakeTransport(handler=accept)
     recorder = recorder_of(transport)
