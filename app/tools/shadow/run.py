@@ -140,8 +140,8 @@ class Shadow:
         self._journal: Final = (
             None if options.journal is None else Journal(options.journal, options.journal_bytes)
         )
-        self.registry: Final = CollectorRegistry()
-        self._families: Final = MetricFamilies(self.registry)
+        self._registry: Final = CollectorRegistry()
+        self._families: Final = MetricFamilies(self._registry)
         self.tally: Final = Tally(self._families)
         self._worlds: Final = WorldTally(self._families) if options.imagines else None
         self._client: Final = ClientMetrics(self._families)
@@ -171,7 +171,7 @@ class Shadow:
             wall=self._clock.wall,
         )
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
-            collector(registry=self.registry)
+            collector(registry=self._registry)
         observer = self._client.observer(connection.server)
         async with (
             read_only(
@@ -273,9 +273,9 @@ class Shadow:
         if age < SHORTEST_DELAY:
             return SHORTEST_DELAY - age
         timeline = self.timeline
-        if age < LONGEST_DELAY and (
-            timeline.awaits_earlier(entry) or timeline.awaits_preparation(entry)
-        ):
+        if age >= LONGEST_DELAY:
+            timeline.stop_awaiting(entry)
+        elif timeline.awaits_earlier(entry) or timeline.awaits_preparation(entry):
             return min(_LOOK, LONGEST_DELAY - age)
         return 0.0
 
@@ -408,7 +408,7 @@ class Shadow:
         health = HealthEndpoints(
             {"healthz": [ping()], "livez": [ping()], "readyz": ready}, MetricFamilies(slis)
         )
-        pages = MetricsPages(self.registry, slis, self._families, lambda: (), Dumps())
+        pages = MetricsPages(self._registry, slis, self._families, lambda: (), Dumps())
         async with (
             self._reviews(connection, options.authentication_kubeconfig) as tokens,
             self._reviews(connection, options.authorization_kubeconfig) as access,

@@ -169,6 +169,8 @@ class _Waiting(msgspec.Struct):
     priority: int
     #: The chosen node, for a pod whose binding waits for volumes or devices.
     node: str = ""
+    #: Whether an outcome was held back for it in vain.
+    overdue: bool = False
 
 
 class Timeline:
@@ -259,20 +261,28 @@ class Timeline:
 
     def awaits_earlier(self, entry: Entry) -> bool:
         """Whether pods that were decided before that of an outcome, by the order in the queue, show no outcome yet."""
+        return next(self._earlier(entry), None) is not None
+
+    def stop_awaiting(self, entry: Entry) -> None:
+        """An outcome was held back long enough: the pods for which it waited hold back no other outcome."""
+        for known in self._earlier(entry):
+            known.overdue = True
+
+    def _earlier(self, entry: Entry) -> Iterator[_Waiting]:
         outcome = entry.outcome
         if outcome is None or not outcome.queued:
-            return False
+            return
         for known in self._waiting.values():
             if known.queued > outcome.queued:
-                return False
+                return
             if (
                 known.queued
                 and not known.node
+                and not known.overdue
                 and known.priority >= outcome.pod.priority
                 and known.at > entry.at - _PATIENCE
             ):
-                return True
-        return False
+                yield known
 
     def awaits_preparation(self, entry: Entry) -> bool:
         """Whether it does not show yet what the claims of a pod get whose binding waits for them."""

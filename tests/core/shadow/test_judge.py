@@ -503,3 +503,17 @@ def test_an_interrupted_verdict_leaves_the_state_as_it_was(player):
     next(steps, None)
     steps.close()
     assert {p.name for p in player.here.state.cache} == {"old"}
+
+
+def test_a_pod_without_an_outcome_holds_back_others_once(player):
+    player.node("a")
+    player.pod("silent", spec=requests("1"))
+    pods = [player.pod(f"p{number}", spec=requests("100m")) for number in range(2)]
+    player.catch_up()
+    for pod in pods:
+        player.show(Pod, pod, player.decide(pod))
+    first, second = player.timeline.ahead
+    assert player.timeline.awaits_earlier(first)
+    player.timeline.stop_awaiting(first)
+    assert not player.timeline.awaits_earlier(first)
+    assert not player.timeline.awaits_earlier(second)
