@@ -581,6 +581,8 @@ async def _agreement(load: Load, percentage: int, folder: Path, *, shadowed: boo
                 await _quiet(cluster, watching)
                 lasted = time.monotonic() - began
                 after = _cpu(scheduler.pid, shadow)
+                if shadow is not None:
+                    await _judged(cluster, journal)
                 await cluster.end(watching)
         finally:
             if shadow is not None:
@@ -620,6 +622,18 @@ async def _quiet(cluster: Cluster, watching: list[asyncio.Task[None]]) -> None:
         await asyncio.sleep(0.2)
 
 
+async def _judged(cluster: Cluster, journal: Path) -> None:
+    """Waits a while until the shadow has judged all pods that were bound."""
+    deadline = time.monotonic() + _AFTERWARDS
+    while _not_judged(cluster, journal) and time.monotonic() < deadline:
+        await asyncio.sleep(0.5)
+
+
+def _not_judged(cluster: Cluster, journal: Path) -> list[str]:
+    judged = {verdict["pod"].partition("/")[2] for verdict in _verdicts(journal)}
+    return sorted((cluster.bound.keys() & cluster.created.keys()) - judged)
+
+
 def _cpu(scheduler: int, shadow: Process | None) -> dict[str, float]:
     found = {"scheduler": usage(scheduler).cpu}
     if shadow is not None:
@@ -651,7 +665,6 @@ def _told(
         return told | {"shadow": False}
     report = _report(journal)
     total = max(report["pods"], 1)
-    decided = {v["pod"].partition("/")[2] for v in _verdicts(journal)}
     told |= {
         "shadow": True,
         "shadowCpuSeconds": round(after["shadow"] - before["shadow"], 2),
@@ -665,9 +678,7 @@ def _told(
         "byPlugin": report["byPlugin"],
         "lagSeconds": report["lagSeconds"],
         "summary": report["summary"],
-        "boundWithoutVerdict": sorted(
-            name for name in cluster.bound if name in cluster.created and name not in decided
-        )[:20],
+        "boundWithoutVerdict": _not_judged(cluster, journal)[:20],
     }
     if place.real is not None:
         events = place.real.audited(_USER)
@@ -686,7 +697,7 @@ def _report(journal: Path) -> Object:
 def _verdicts(journal: Path) -> Iterator[Object]:
     for file in sorted(journal.glob("*.jsonl")):
         with file.open() as lines:
-            yield from map(json.loads, lines)
+            yield from (json.loads(line) for line in lines if line.endswith("\n"))
 
 
 # ------------------------------------------------------------ cost
