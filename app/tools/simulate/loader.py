@@ -304,7 +304,7 @@ def _prepared(found: Manifest) -> Object:
     """An object of a dump as it is to be stored.
 
     Terminating namespaces stay, because what blocks their deletion is unknown. Budgets are counted again, because preemptions
-    use them up. Pending pods are scheduled again.
+    use them up. Pending pods are scheduled again; gated ones are as they were.
     """
     value = found.value
     if found.kind is POD_DISRUPTION_BUDGETS:
@@ -314,7 +314,11 @@ def _prepared(found: Manifest) -> Object:
         return value | {"metadata": metadata}
     conditions = _part(value, "status").get("conditions")
     if found.kind is PODS and not _part(value, "spec").get("nodeName") and conditions:
-        kept = [each for each in conditions if each.get("type") != "PodScheduled"]
+        kept = [
+            each
+            for each in conditions
+            if each.get("type") != "PodScheduled" or each.get("reason") == "SchedulingGated"
+        ]
         return value | {"status": value["status"] | {"conditions": kept}}
     return value
 

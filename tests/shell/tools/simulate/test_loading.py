@@ -283,3 +283,12 @@ def test_nodes_of_the_workload_join(tmp_path):
     world = World(tmp_path)
     world.add(node("new"))
     assert world.find(NODES, "new") is not None
+
+
+def test_a_gated_pod_of_a_dump_stays_decided(tmp_path):
+    """No scheduler would say so again; its gate is not removed, and nothing waits for it."""
+    gated = pod("gated", phase="Pending", schedulingGates=[{"name": "example.com/approval"}])
+    condition = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}
+    gated["status"]["conditions"] = [condition | {"message": "blocked"}]
+    world = World(tmp_path, node("n"), gated)
+    assert world.find(PODS, "gated")["status"]["conditions"] == [condition | {"message": "blocked"}]
