@@ -7,7 +7,7 @@ import click
 
 from app.cli.process import PORT, explained, run_loop
 from app.cli.target_flags import target_options
-from app.kube.errors import ConfigurationError
+from app.kube.errors import ConnectionSettingsError
 from app.tools.dashboard.server import open_browser, serving_page
 from app.tools.scheduler_client import NotAnswered, SchedulerTarget
 from app.tools.subprocesses import interruptible
@@ -33,7 +33,7 @@ def _dashboard(*, port: int, browser: bool, **target: Any) -> None:
     Serves the page on this machine and asks the scheduler with your credentials. It takes the right to "get" the
     nonResourceURLs /debug/feed, /debug/pods/* and /debug/nodes/*. Nothing is written.
     """
-    with explained(NotAnswered, ConfigurationError, OSError):
+    with explained(NotAnswered, ConnectionSettingsError, OSError):
         run_loop(interruptible(_serve(SchedulerTarget(**target), port, browser=browser)))
 
 

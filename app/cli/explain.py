@@ -16,7 +16,7 @@ from app.cli.console import console
 from app.cli.explain_view import view
 from app.cli.process import explained, printable, printable_json, run_loop
 from app.cli.target_flags import target_options
-from app.kube.errors import UNREADABLE, ConfigurationError
+from app.kube.errors import UNREADABLE, ConnectionSettingsError
 from app.observe.explain import Explanation
 from app.runtime.clock import SystemClock
 from app.tools.scheduler_client import NotAnswered, SchedulerTarget, stories_of, story_of
@@ -65,7 +65,7 @@ def _explain(
     """
     where, name = split_name(pod, namespace)
     asked = SchedulerTarget(**target)
-    with explained(NotAnswered, ConfigurationError):
+    with explained(NotAnswered, ConnectionSettingsError):
         if watch:
             run_loop(interruptible(_watch(asked, where, name, output, bodies=bodies)))
         else:

@@ -23,7 +23,7 @@ from app.cli.flags import (
 from app.cli.process import explained, run_loop
 from app.cli.root import version_option
 from app.extender.config import ExtenderConfigError
-from app.kube.errors import ConfigurationError as ConnectionSettingsError
+from app.kube.errors import ConnectionSettingsError
 from app.model.gotext import Duration
 from app.plugins.registry import RegistryError
 from app.runtime import logs

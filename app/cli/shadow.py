@@ -12,7 +12,7 @@ from app.cli.console import console
 from app.cli.flags import read_number
 from app.cli.process import explained, printable, printable_json, run_loop
 from app.cli.run import serving_flags, serving_options
-from app.kube.errors import ConfigurationError as ConnectionSettingsError
+from app.kube.errors import ConnectionSettingsError
 from app.model.gotext import Duration, DurationError
 from app.plugins.registry import RegistryError
 from app.runtime import logs

@@ -14,7 +14,7 @@ from app.cli.console import console
 from app.cli.process import explained, run_loop
 from app.cli.target_flags import target_options
 from app.cli.top_view import view
-from app.kube.errors import ConfigurationError
+from app.kube.errors import ConnectionSettingsError
 from app.tools.feed_model import FeedModel
 from app.tools.scheduler_client import Link, NotAnswered, SchedulerTarget
 from app.tools.subprocesses import interruptible
@@ -31,7 +31,7 @@ Show = Callable[[FeedModel, str], None]
 
 
 async def follow(target: SchedulerTarget, show: Show, *, once: bool) -> None:
-    """Shows each change; with ``once`` the first only. Raises NotAnswered, ConfigurationError if there never was one."""
+    """Shows each change; with ``once`` the first only. Raises NotAnswered, ConnectionSettingsError if there never was one."""
     link, model, after = Link(target, "top"), FeedModel(), ""
     async with contextlib.aclosing(link):
         while True:
@@ -45,7 +45,7 @@ async def follow(target: SchedulerTarget, show: Show, *, once: bool) -> None:
                             show(model, "")
                             if once:
                                 return
-            except (NotAnswered, ConfigurationError, ValueError) as error:
+            except (NotAnswered, ConnectionSettingsError, ValueError) as error:
                 if not model.sections:
                     raise
                 problem = str(error)
@@ -81,7 +81,7 @@ def _top(*, label: str, once: bool, **target: Any) -> None:
     It takes the right to "get" the nonResourceURL /debug/feed.
     """
     screen = console()
-    with explained(NotAnswered, ConfigurationError, ValueError):
+    with explained(NotAnswered, ConnectionSettingsError, ValueError):
         if once or not sys.stdout.isatty():
 
             def show(model: FeedModel, problem: str) -> None:

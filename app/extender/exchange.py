@@ -15,7 +15,7 @@ import msgspec
 from app.extender.failures import too_large
 from app.extender.memory import AnswerMemory
 from app.http.body import GzipReader, Readable
-from app.http.connection import Answer, Connection
+from app.http.connection import Answer, HTTPConnection
 from app.http.pool import Pool
 from app.http.request import Progress, Route, header_lines
 from app.wire.extender_v1 import Body
@@ -116,7 +116,7 @@ async def exchange(
     return response
 
 
-def _send(connection: Connection, head: bytes, body: Body | None) -> asyncio.Task[None] | None:
+def _send(connection: HTTPConnection, head: bytes, body: Body | None) -> asyncio.Task[None] | None:
     """Sends a request. The rest of a large one is sent by the returned task, to be cancelled when the answer is complete."""
     if body is None or body.size <= ONE_WRITE:
         connection.write((b"".join((head, *body.pieces)) if body else head,))
@@ -124,7 +124,7 @@ def _send(connection: Connection, head: bytes, body: Body | None) -> asyncio.Tas
     return asyncio.create_task(_send_batches(connection, head, body), name="extender request")
 
 
-async def _send_batches(connection: Connection, head: bytes, body: Body) -> None:
+async def _send_batches(connection: HTTPConnection, head: bytes, body: Body) -> None:
     """Writes as fast as the server reads. A broken connection is reported to the reader of the answer."""
     with contextlib.suppress(aiohttp.ClientError, TimeoutError):
         connection.write((head,))
@@ -134,7 +134,7 @@ async def _send_batches(connection: Connection, head: bytes, body: Body) -> None
 
 
 async def _read(
-    connection: Connection, answer: Answer, request: Request, max_bytes: int
+    connection: HTTPConnection, answer: Answer, request: Request, max_bytes: int
 ) -> ExtenderResponse:
     """The rest of an answer. Raises what ``exchange`` does."""
     status, headers = answer

@@ -5,7 +5,7 @@ from typing import Final
 
 import aiohttp
 
-from app.http.connection import READ_BUFFER, Connection
+from app.http.connection import READ_BUFFER, HTTPConnection
 
 _GZIP: Final = 16 + zlib.MAX_WBITS
 
@@ -17,7 +17,7 @@ class BadEncodingError(aiohttp.ClientPayloadError):
 class GzipReader:
     """A body with ``Content-Encoding: gzip``, unpacked as it is read, READ_BUFFER bytes at a time."""
 
-    def __init__(self, packed: Connection) -> None:
+    def __init__(self, packed: HTTPConnection) -> None:
         self._packed: Final = packed
         self._unzip = zlib.decompressobj(_GZIP)
         #: Bytes that are not unpacked yet.
@@ -30,7 +30,7 @@ class GzipReader:
         return self._packed.at_eof() and not (self._input or self._begun)
 
     async def readany(self) -> bytes:
-        """The next bytes, waiting for them; empty at the end. Raises what Connection.readany does, and BadEncodingError."""
+        """The next bytes, waiting for them; empty at the end. Raises what HTTPConnection.readany does, and BadEncodingError."""
         data = b""
         while not data and not self.at_eof():
             if not self._input and not self._full:
@@ -56,7 +56,7 @@ class GzipReader:
 
 
 #: A source of a body.
-Readable = Connection | GzipReader | aiohttp.StreamReader
+Readable = HTTPConnection | GzipReader | aiohttp.StreamReader
 
 
 async def read_beginning(body: Readable, limit: int) -> bytes:

@@ -34,7 +34,7 @@ class Answer(NamedTuple):
     headers: Mapping[str, str]
 
 
-class Connection(asyncio.Protocol):
+class HTTPConnection(asyncio.Protocol):
     """Takes over the transport of a connection that aiohttp has opened.
 
     An exchange is: ``write`` and ``drain``, ``answer``, ``readany`` until ``at_eof``, ``release``. One task at a time waits

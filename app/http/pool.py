@@ -8,7 +8,7 @@ from typing import Final
 import aiohttp
 from aiohttp.client_reqrep import ConnectionKey
 
-from app.http.connection import Connection
+from app.http.connection import HTTPConnection
 from app.http.request import Route
 from app.runtime.shortages import FIRST_RETRY, LAST_RETRY, SHORTAGES
 
@@ -31,16 +31,16 @@ class Pool:
         self._limits: Final = aiohttp.ClientTimeout(total=None, sock_connect=connect_seconds)
         self._loop: Final = asyncio.get_running_loop()
         #: Idle connections with the time since when they are idle; the last used at the end.
-        self._idle: Final[defaultdict[ConnectionKey, deque[tuple[float, Connection]]]] = (
+        self._idle: Final[defaultdict[ConnectionKey, deque[tuple[float, HTTPConnection]]]] = (
             defaultdict(deque)
         )
         self._sweep_handle: asyncio.TimerHandle | None = None
         #: Connections in use. One timer ends all that take too long; a timer for each exchange would cost more than its parsing.
-        self._busy: Final[set[Connection]] = set()
+        self._busy: Final[set[HTTPConnection]] = set()
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_at = math.inf
 
-    async def take(self, route: Route, deadline: float) -> Connection:
+    async def take(self, route: Route, deadline: float) -> HTTPConnection:
         """A connection for a request on this route, checked without an await since.
 
         At ``deadline``, in the loop's time, the exchange fails with a TimeoutError. ``give_back`` or ``drop``
@@ -56,7 +56,7 @@ class Pool:
             self._set_alarm(deadline)
         return connection
 
-    def _kept(self, key: ConnectionKey) -> Connection | None:
+    def _kept(self, key: ConnectionKey) -> HTTPConnection | None:
         idle = self._idle.get(key)
         while idle:
             since, connection = idle.pop()
@@ -65,7 +65,7 @@ class Pool:
             connection.close()
         return None
 
-    async def _dial(self, route: Route, deadline: float) -> Connection:
+    async def _dial(self, route: Route, deadline: float) -> HTTPConnection:
         """A new connection; retries until the deadline while file descriptors or memory are short."""
         retry = FIRST_RETRY
         while True:
@@ -80,7 +80,7 @@ class Pool:
             await asyncio.sleep(retry)
             retry = min(2 * retry, LAST_RETRY)
         try:
-            return Connection(dialed)
+            return HTTPConnection(dialed)
         except BaseException:
             dialed.close()
             raise
@@ -91,12 +91,12 @@ class Pool:
                 connection.close()
         self._idle.clear()
 
-    def drop(self, connection: Connection) -> None:
+    def drop(self, connection: HTTPConnection) -> None:
         """Closes a connection that was taken."""
         self._busy.discard(connection)
         connection.close()
 
-    def give_back(self, route: Route, connection: Connection) -> None:
+    def give_back(self, route: Route, connection: HTTPConnection) -> None:
         """Keeps a connection after an exchange, or closes it."""
         self._busy.discard(connection)
         if self._connector.closed or not connection.release():

@@ -119,7 +119,7 @@ class KubeClient:
         self._route: Route | None = None
 
     async def __aenter__(self) -> Self:
-        """Reads the credentials and opens the session. Raises ConfigurationError."""
+        """Reads the credentials and opens the session. Raises ConnectionSettingsError."""
         await self._credentials.load()
         connector = aiohttp.TCPConnector(
             limit=0, keepalive_timeout=KEEPALIVE, socket_factory=_keepalive_socket

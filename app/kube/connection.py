@@ -16,7 +16,7 @@ import msgspec
 
 from app.http.proxy import Proxy
 from app.http.tls import ClientCertificate, client_context
-from app.kube.errors import ConfigurationError
+from app.kube.errors import ConnectionSettingsError
 
 #: Seconds after which credential files are reloaded; in-cluster tokens must be at least every minute.
 FILE_REFRESH: Final = 60.0
@@ -26,7 +26,7 @@ FILE_REFRESH: Final = 60.0
 class Identity:
     """Credentials for the next ``valid_for`` seconds (None: without limit).
 
-    Raises ConfigurationError for an authorization that no header can hold.
+    Raises ConnectionSettingsError for an authorization that no header can hold.
     """
 
     #: The Authorization header, None to send none. Kept out of ``repr``.
@@ -36,10 +36,12 @@ class Identity:
 
     def __post_init__(self) -> None:
         if self.authorization is not None and not self.authorization.isprintable():
-            raise ConfigurationError("the token or user has characters that no header can hold")
+            raise ConnectionSettingsError(
+                "the token or user has characters that no header can hold"
+            )
 
 
-#: Returns the current identity. Raises ConfigurationError.
+#: Returns the current identity. Raises ConnectionSettingsError.
 Identify = Callable[[], Awaitable[Identity]]
 
 
@@ -70,7 +72,7 @@ class Connection(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         for name, value in self.headers:
             if not value.isprintable():
-                raise ConfigurationError(f"the header {name} cannot hold {value[:100]!a}")
+                raise ConnectionSettingsError(f"the header {name} cannot hold {value[:100]!a}")
 
     @property
     def is_tls(self) -> bool:
@@ -80,7 +82,7 @@ class Connection(msgspec.Struct, frozen=True):
     def tls_context(self, certificate: ClientCertificate | None) -> ssl.SSLContext | None:
         """The TLS context for connections with this identity, with the current authorities.
 
-        Raises ConfigurationError.
+        Raises ConnectionSettingsError.
         """
         if not self.is_tls:
             return None
@@ -95,7 +97,9 @@ class Connection(msgspec.Struct, frozen=True):
                 certificate=certificate,
             )
         except (ValueError, OSError) as err:
-            raise ConfigurationError(f"TLS settings for {self.server} are unusable: {err}") from err
+            raise ConnectionSettingsError(
+                f"TLS settings for {self.server} are unusable: {err}"
+            ) from err
 
 
 def user_agent(version: str, purpose: str) -> str:
@@ -106,7 +110,7 @@ def user_agent(version: str, purpose: str) -> str:
 
 
 def normalize_server(address: str) -> str:
-    """The server's address with a scheme and without the last slash. Raises ConfigurationError.
+    """The server's address with a scheme and without the last slash. Raises ConnectionSettingsError.
 
     An address with a user or password is rejected, because addresses are logged and API servers accept no passwords. No error
     repeats one, so they are looked for before the address is parsed: no other part of an address has an ``@``.
@@ -115,7 +119,9 @@ def normalize_server(address: str) -> str:
     'http://10.0.0.1:8080'
     """
     if "@" in address:
-        raise ConfigurationError("host must not contain credentials; name them in a kubeconfig")
+        raise ConnectionSettingsError(
+            "host must not contain credentials; name them in a kubeconfig"
+        )
     server = address.strip()
     if "://" not in server:
         server = "http://" + server
@@ -125,20 +131,20 @@ def normalize_server(address: str) -> str:
     except ValueError:
         usable = False
     if not usable or not server.isprintable() or " " in server:
-        raise ConfigurationError(f"host must be a URL or a host:port pair: {address!a}")
+        raise ConnectionSettingsError(f"host must be a URL or a host:port pair: {address!a}")
     return server.rstrip("/")
 
 
 def read_file(path: Path, what: str) -> bytes:
-    """The content of a small credential file. Raises ConfigurationError, which says what the file is for."""
+    """The content of a small credential file. Raises ConnectionSettingsError, which says what the file is for."""
     try:
         content = path.read_bytes()
     except OSError as err:
-        raise ConfigurationError(f"unable to read {what} {path}: {err.strerror}") from err
+        raise ConnectionSettingsError(f"unable to read {what} {path}: {err.strerror}") from err
     except ValueError as err:  # a path that no file can have
-        raise ConfigurationError(f"unable to read {what} {str(path)!a}: {err}") from err
+        raise ConnectionSettingsError(f"unable to read {what} {str(path)!a}: {err}") from err
     if not content.strip():
-        raise ConfigurationError(f"{what} {path} is empty")
+        raise ConnectionSettingsError(f"{what} {path} is empty")
     return content
 
 
@@ -152,8 +158,8 @@ def token_file_source(
         pair = certificate()
         try:
             return Identity(f"Bearer {token}", pair, FILE_REFRESH)
-        except ConfigurationError as err:
-            raise ConfigurationError(f"token file {path}: {err}") from err
+        except ConnectionSettingsError as err:
+            raise ConnectionSettingsError(f"token file {path}: {err}") from err
 
     return identify
 

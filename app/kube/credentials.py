@@ -10,7 +10,7 @@ from multidict import CIMultiDict
 from app.http.files import FileWatch
 from app.http.request import header_lines
 from app.kube.connection import Connection, Identity
-from app.kube.errors import ConfigurationError, Unauthorized
+from app.kube.errors import ConnectionSettingsError, Unauthorized
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class CredentialFailures:
         self.refused = self.not_renewed = 0
         self._said_at = float("-inf")
 
-    def note_not_renewed(self, when: str, err: ConfigurationError) -> None:
+    def note_not_renewed(self, when: str, err: ConnectionSettingsError) -> None:
         """There are no new credentials; the old ones stay in use."""
         self.not_renewed += 1
         logger.warning("Credentials could not be renewed%s, keeping the old ones: %s", when, err)
@@ -90,7 +90,7 @@ class Credentials:
         self.tls: ssl.SSLContext | bool = True
 
     async def load(self) -> None:
-        """Loads the credentials for the first time. Raises ConfigurationError."""
+        """Loads the credentials for the first time. Raises ConnectionSettingsError."""
         self._adopt(await self._connection.identify())
 
     async def current(self) -> Presented:
@@ -102,7 +102,7 @@ class Credentials:
             self._due = now + RENEWAL_RETRY
             try:
                 self._adopt(await self._connection.identify())
-            except ConfigurationError as err:
+            except ConnectionSettingsError as err:
                 self._failures.note_not_renewed("", err)
         return self._presented
 
@@ -111,7 +111,7 @@ class Credentials:
             certificate = self._presented.identity.certificate
             self.tls = self._connection.tls_context(certificate) or True
             logger.info("The certificate authorities of the API server were read again")
-        except ConfigurationError as err:
+        except ConnectionSettingsError as err:
             self._authorities.failed(err, now)
             logger.warning("Certificate authorities cannot be used, keeping the old ones: %s", err)
 
@@ -122,7 +122,7 @@ class Credentials:
             if self._presented.number == refused and now - self._asked >= RENEWAL_PAUSE:
                 try:
                     self._adopt(await self._connection.identify())
-                except ConfigurationError as err:
+                except ConnectionSettingsError as err:
                     self._failures.note_not_renewed(" after a 401", err)
             return self._presented.number != refused
 

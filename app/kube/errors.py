@@ -23,7 +23,7 @@ class KubeError(Exception):
     """The base of all exceptions that app.kube raises."""
 
 
-class ConfigurationError(KubeError):
+class ConnectionSettingsError(KubeError):
     """The settings for connecting to the API server are missing or unusable."""
 
 

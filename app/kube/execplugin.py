@@ -15,7 +15,7 @@ import msgspec
 
 from app.http.tls import ClientCertificate
 from app.kube.connection import Identity
-from app.kube.errors import UNREADABLE, ConfigurationError
+from app.kube.errors import UNREADABLE, ConnectionSettingsError
 from app.model.timestamps import parse_time
 
 #: Timeout of a plugin in seconds; some open a browser or ask a slow identity provider.
@@ -52,7 +52,7 @@ class ExecPlugin:
     cluster: Mapping[str, object] | None = None
 
     async def identify(self, wall: Callable[[], float]) -> Identity:
-        """Runs the plugin once. ``wall`` returns the time in seconds since the epoch. Raises ConfigurationError."""
+        """Runs the plugin once. ``wall`` returns the time in seconds since the epoch. Raises ConnectionSettingsError."""
         return self._identity(self._status(await self._output()), wall())
 
     async def _output(self) -> bytes:
@@ -115,7 +115,7 @@ class ExecPlugin:
             return Identity(
                 f"Bearer {status.token}" if status.token else None, certificate, valid_for
             )
-        except ConfigurationError as err:
+        except ConnectionSettingsError as err:
             raise self._error(f"returned unusable credentials: {err}") from err
 
     def _valid_for(self, expires: str | None, now: float) -> float | None:
@@ -127,8 +127,10 @@ class ExecPlugin:
             raise self._error(f"returned a bad expirationTimestamp: {err}") from err
         return max(left - min(EARLY, left / 10), 1.0)
 
-    def _error(self, problem: str) -> ConfigurationError:
-        return ConfigurationError(f"getting credentials: exec plugin {self.args[0]}: {problem}")
+    def _error(self, problem: str) -> ConnectionSettingsError:
+        return ConnectionSettingsError(
+            f"getting credentials: exec plugin {self.args[0]}: {problem}"
+        )
 
 
 async def _reap(process: asyncio.subprocess.Process) -> None:

@@ -30,7 +30,7 @@ from app.kube.connection import (
     read_file,
     token_file_source,
 )
-from app.kube.errors import ConfigurationError
+from app.kube.errors import ConnectionSettingsError
 from app.kube.execplugin import ExecPlugin
 
 logger = logging.getLogger(__name__)
@@ -55,10 +55,10 @@ class _Entry(NamedTuple):
         return self.fields.get(key)
 
     def text(self, key: str) -> str:
-        """A required field. Raises ConfigurationError."""
+        """A required field. Raises ConnectionSettingsError."""
         value = self.fields.get(key)
         if value is None:
-            raise ConfigurationError(f"expected key {key} in {self.where}")
+            raise ConnectionSettingsError(f"expected key {key} in {self.where}")
         return str(value)
 
 
@@ -75,7 +75,7 @@ def load_connection(
 
     ``kubeconfig`` is a path, or several joined by ``:``; ``master`` overrides its server, and is sufficient alone. With
     neither, the in-cluster settings apply. ``context`` overrides current-context. ``wall`` returns the time in seconds since
-    the epoch, for credentials that expire. Raises ConfigurationError.
+    the epoch, for credentials that expire. Raises ConnectionSettingsError.
     """
     master = master or ("" if kubeconfig else environ.get("KUBERNETES_MASTER", ""))
     if kubeconfig:
@@ -99,7 +99,7 @@ def _in_cluster(environ: Mapping[str, str], service_account: Path) -> Connection
         said = f"{_NO_CONFIGURATION}, or name a kubeconfig with --kubeconfig"
         if environ.get("KUBECONFIG"):
             said += ' "$KUBECONFIG", which is not read by itself, as in kube-scheduler'
-        raise ConfigurationError(f"{said} (not in a cluster either: {problem})")
+        raise ConnectionSettingsError(f"{said} (not in a cluster either: {problem})")
     server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
     return Connection(
         server=server,
@@ -120,7 +120,7 @@ def _environment_proxy(server: str, environ: Mapping[str, str]) -> Proxy | None:
     try:
         return proxy_for(server, environ)
     except ValueError as err:
-        raise ConfigurationError(str(err)) from err
+        raise ConnectionSettingsError(str(err)) from err
 
 
 class _KubeConfig:
@@ -142,7 +142,7 @@ class _KubeConfig:
             filter(None, (file.get("current-context") for file in self._files.values())), None
         )
         if not name:
-            raise ConfigurationError(_NO_CONFIGURATION)
+            raise ConnectionSettingsError(_NO_CONFIGURATION)
         return str(name)
 
     def _entry(self, section: str, name: str | None, key: str) -> _Entry:
@@ -156,21 +156,21 @@ class _KubeConfig:
         for path, file in self._files.items():
             found = [entry for entry in _list(file, section, path) if entry.get("name") == name]
             if len(found) > 1:
-                raise ConfigurationError(f"{path}: expected only one {where}")
+                raise ConnectionSettingsError(f"{path}: expected only one {where}")
             if found:
                 return _Entry(where, found[0].get(key) or {}, path)
-        raise ConfigurationError(f"expected object with name {name} in {section} list")
+        raise ConnectionSettingsError(f"expected object with name {name} in {section} list")
 
     @contextlib.contextmanager
     def _explaining(self) -> Iterator[None]:
         try:
             yield
-        except ConfigurationError as err:
+        except ConnectionSettingsError as err:
             if str(err).startswith(self._paths):
                 raise
-            raise ConfigurationError(f"{self._paths}: {err}") from err
+            raise ConnectionSettingsError(f"{self._paths}: {err}") from err
         except (AttributeError, TypeError) as err:
-            raise ConfigurationError(f"{self._paths}: not a kubeconfig: {err}") from err
+            raise ConnectionSettingsError(f"{self._paths}: not a kubeconfig: {err}") from err
 
     def connection(self, master: str, wall: Callable[[], float]) -> Connection:
         """The settings of this context; ``master`` overrides the server."""
@@ -179,7 +179,7 @@ class _KubeConfig:
             insecure = bool(self._cluster.get("insecure-skip-tls-verify"))
             ca = self._bytes(self._cluster, "certificate-authority")
             if insecure and ca is not None:
-                raise ConfigurationError(
+                raise ConnectionSettingsError(
                     f"{self._paths}: specifying a root certificates file with the insecure flag is not allowed"
                 )
             return Connection(
@@ -200,7 +200,7 @@ class _KubeConfig:
         try:
             return parse_proxy(str(proxy))
         except ValueError as err:
-            raise ConfigurationError(f"{self._paths}: proxy-url: {err}") from err
+            raise ConnectionSettingsError(f"{self._paths}: proxy-url: {err}") from err
 
     def _impersonation(self) -> tuple[tuple[str, str], ...]:
         fields = (("as", "Impersonate-User"), ("as-uid", "Impersonate-Uid"))
@@ -240,7 +240,7 @@ class _KubeConfig:
             try:
                 return "Basic " + base64.b64encode(pair.encode()).decode("ascii")
             except UnicodeError as err:
-                raise ConfigurationError("the user or password is not text") from err
+                raise ConnectionSettingsError("the user or password is not text") from err
         return None
 
     def _certificate_reader(self) -> Callable[[], ClientCertificate | None]:
@@ -249,7 +249,7 @@ class _KubeConfig:
         def read() -> ClientCertificate | None:
             chain, key = self._bytes(user, "client-certificate"), self._bytes(user, "client-key")
             if (chain is None) != (key is None):
-                raise ConfigurationError(
+                raise ConnectionSettingsError(
                     f"{self._paths}: a client certificate needs both client-certificate and client-key"
                 )
             return ClientCertificate(chain, key) if chain is not None and key is not None else None
@@ -318,10 +318,10 @@ class _KubeConfig:
             try:
                 await loader.load_and_set(found)
                 return Identity(found.api_key.get("BearerToken"), valid_for=FILE_REFRESH)
-            except (ConfigurationError, library.ConfigException) as err:
-                raise ConfigurationError(f"{self._paths}: {err}") from err
+            except (ConnectionSettingsError, library.ConfigException) as err:
+                raise ConnectionSettingsError(f"{self._paths}: {err}") from err
             except Exception as err:  # of the library, for an answer that it does not expect
-                raise ConfigurationError(
+                raise ConnectionSettingsError(
                     f"{self._paths}: the auth provider failed: {type(err).__name__}: {err}"
                 ) from err
 
@@ -347,7 +347,7 @@ class _KubeConfig:
         try:
             return base64.b64decode("".join(data.split()), validate=True)
         except ValueError as err:
-            raise ConfigurationError(f"{self._paths}: {name} is not base64: {err}") from err
+            raise ConnectionSettingsError(f"{self._paths}: {name} is not base64: {err}") from err
 
     @staticmethod
     def _path(node: Any, path: str) -> Path:
@@ -358,7 +358,7 @@ class _KubeConfig:
 def _read_files(paths: str) -> dict[str, Mapping[str, Any]]:
     """The files of a list of paths joined by ``:``, in its order; missing files are skipped.
 
-    Raises ConfigurationError, also if there are none.
+    Raises ConnectionSettingsError, also if there are none.
     """
     files: dict[str, Mapping[str, Any]] = {}
     for path in filter(None, paths.split(os.pathsep)):
@@ -369,22 +369,22 @@ def _read_files(paths: str) -> dict[str, Mapping[str, Any]]:
         except FileNotFoundError:
             continue
         except OSError as err:
-            raise ConfigurationError(f"{paths}: {err.strerror}") from err
+            raise ConnectionSettingsError(f"{paths}: {err.strerror}") from err
         except (yaml.YAMLError, UnicodeError, RecursionError) as err:
-            raise ConfigurationError(f"{paths}: not a kubeconfig: {err}") from err
+            raise ConnectionSettingsError(f"{paths}: not a kubeconfig: {err}") from err
         if not isinstance(content, dict):
-            raise ConfigurationError(f"{paths}: not a kubeconfig: expected a mapping")
+            raise ConnectionSettingsError(f"{paths}: not a kubeconfig: expected a mapping")
         files[full] = content
     if not files:
-        raise ConfigurationError(f"{paths}: no such file")
+        raise ConnectionSettingsError(f"{paths}: no such file")
     return files
 
 
 def _list(file: Mapping[str, Any], section: str, path: str) -> Sequence[Mapping[str, Any]]:
-    """A section's entries. Raises ConfigurationError."""
+    """A section's entries. Raises ConnectionSettingsError."""
     entries = file.get(section) or []
     if not isinstance(entries, list) or not all(isinstance(each, dict) for each in entries):
-        raise ConfigurationError(f"{path}: expected {section} to be a list of objects")
+        raise ConnectionSettingsError(f"{path}: expected {section} to be a list of objects")
     return entries
 
 
@@ -396,5 +396,5 @@ def _header_key(key: str) -> str:
 def _text(variable: Mapping[str, Any], key: str) -> str:
     value = variable.get(key)
     if value is None:
-        raise ConfigurationError(f"expected key {key} in env of exec")
+        raise ConnectionSettingsError(f"expected key {key} in env of exec")
     return str(value)

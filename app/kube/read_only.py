@@ -22,6 +22,6 @@ class ReadOnlyClient:
 async def read_only(
     connection: Connection, *, agent: str, observer: Observer, failures: CredentialFailures
 ) -> AsyncIterator[Reader]:
-    """Opens a connection for reading. Raises ConfigurationError."""
+    """Opens a connection for reading. Raises ConnectionSettingsError."""
     async with KubeClient(connection, agent=agent, observer=observer, failures=failures) as client:
         yield ReadOnlyClient(client)

@@ -135,7 +135,7 @@ async def reviewing(
     observer: Callable[[str], Observer],
     failures: CredentialFailures,
 ) -> AsyncIterator[Reviews]:
-    """Reviews by the API server of ``kubeconfig``, by default that of ``connection``. Raises ConfigurationError.
+    """Reviews by the API server of ``kubeconfig``, by default that of ``connection``. Raises ConnectionSettingsError.
 
     ``observer`` gets the server's address; ``failures`` counts what happens to this process's own credentials.
     """

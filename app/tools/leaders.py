@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from app.kube.connection import normalize_server
-from app.kube.errors import UNREADABLE, ConfigurationError, KubeError
+from app.kube.errors import UNREADABLE, ConnectionSettingsError, KubeError
 from app.kube.leaders import Leader, LeaderLease, leader_leases
 from app.kube.transport import Transport, path_segment
 from app.tools.subprocesses import ChildFailed, child
@@ -124,7 +124,7 @@ async def reached(lease: LeaderLease, api: Transport, kubectl: Kubectl) -> Async
         raise NotReached(f"{where} is held by {leader.identity}, which serves no endpoints")
     try:
         normalize_server(leader.server)
-    except ConfigurationError as error:
+    except ConnectionSettingsError as error:
         raise NotReached(f"{where} has no address of endpoints: {error}") from error
     problem = await _connect(leader)
     if problem is None:

@@ -74,7 +74,7 @@ class SchedulerTarget:
     lease_namespace: str = "kube-system"
 
     def api_server(self) -> Connection:
-        """The connection to the API server. Raises ConfigurationError."""
+        """The connection to the API server. Raises ConnectionSettingsError."""
         connection = load_connection(
             kubeconfig=self.kubeconfig, context=self.context, wall=SystemClock().wall
         )
@@ -85,7 +85,7 @@ class SchedulerTarget:
     def connection(self, address: str, certificate: str = "") -> Connection:
         """The connection to the scheduler at ``address``; ``certificate`` (PEM) is the one it must have, if given.
 
-        Raises ConfigurationError, NotAnswered.
+        Raises ConnectionSettingsError, NotAnswered.
         """
         server = normalize_server(address)
         if self.token or self.kubeconfig:
@@ -136,7 +136,7 @@ def _client(connection: Connection, purpose: str) -> KubeClient:
 async def some_scheduler(target: SchedulerTarget, purpose: str) -> AsyncIterator[KubeClient]:
     """A client of the server that the target names, or else of the first leader that can be reached.
 
-    ``purpose`` is part of the User-Agent. Raises NotAnswered, ConfigurationError.
+    ``purpose`` is part of the User-Agent. Raises NotAnswered, ConnectionSettingsError.
     """
     async with contextlib.AsyncExitStack() as stack:
         connection = await _found(target, purpose, stack)
@@ -167,7 +167,7 @@ async def _found(
 async def _reached(
     target: SchedulerTarget, lease: LeaderLease, api: KubeClient
 ) -> AsyncIterator[Connection]:
-    """How to connect to the lease's holder during the block. Raises NotReached, NotAnswered, ConfigurationError."""
+    """How to connect to the lease's holder during the block. Raises NotReached, NotAnswered, ConnectionSettingsError."""
     async with reached(lease, api, Kubectl(target.kubeconfig, target.context)) as server:
         certificate = "" if lease.leader is None else lease.leader.certificate
         yield target.connection(server, certificate)
@@ -177,7 +177,7 @@ async def _reached(
 
 
 async def story_of(target: SchedulerTarget, namespace: str, name: str) -> bytes:
-    """What a scheduler knows about a pod, as JSON. Raises NotAnswered, ConfigurationError."""
+    """What a scheduler knows about a pod, as JSON. Raises NotAnswered, ConnectionSettingsError."""
     async with _knowing(target, namespace, name) as (_, story):
         return story
 
@@ -187,7 +187,7 @@ async def stories_of(
 ) -> AsyncGenerator[bytes | NotAnswered, None]:
     """What a scheduler knows about a pod, again every ``pause`` seconds, or why there is no answer now.
 
-    Keeps the connection while it works. Raises NotAnswered if there was no answer yet, ConfigurationError.
+    Keeps the connection while it works. Raises NotAnswered if there was no answer yet, ConnectionSettingsError.
     """
     known = False
     while True:
@@ -215,7 +215,7 @@ async def stories_of(
 async def _knowing(
     target: SchedulerTarget, namespace: str, name: str
 ) -> AsyncIterator[tuple[KubeClient, bytes]]:
-    """A client of a scheduler that knows the pod, and what it said. Raises NotAnswered, ConfigurationError."""
+    """A client of a scheduler that knows the pod, and what it said. Raises NotAnswered, ConnectionSettingsError."""
     async with contextlib.AsyncExitStack() as stack:
         if target.server or not target.kubeconfig:
             yield await _asked(stack, target, target.server or DEFAULT_SERVER, namespace, name)
@@ -238,7 +238,7 @@ async def _asked_leaders(
     namespace: str,
     name: str,
 ) -> tuple[KubeClient, bytes]:
-    """The first leader that knows the pod, open as long as ``stack``. Raises NotAnswered, ConfigurationError."""
+    """The first leader that knows the pod, open as long as ``stack``. Raises NotAnswered, ConnectionSettingsError."""
     problems: list[str] = []
     for lease in leases:
         try:
@@ -262,7 +262,7 @@ async def _asked_on_this_machine(
     namespace: str,
     name: str,
 ) -> tuple[KubeClient, bytes]:
-    """A scheduler without a lease. Raises NotAnswered, ConfigurationError."""
+    """A scheduler without a lease. Raises NotAnswered, ConnectionSettingsError."""
     try:
         return await _asked(stack, target, DEFAULT_SERVER, namespace, name)
     except UnknownObject:
@@ -353,7 +353,7 @@ class Link:
         self._opened: _Opened | None = None
 
     async def _open(self) -> _Opened:
-        """The present connection. Raises NotAnswered, ConfigurationError."""
+        """The present connection. Raises NotAnswered, ConnectionSettingsError."""
         async with self._turn:
             if self._opened is None:
                 async with contextlib.AsyncExitStack() as stack:
@@ -365,7 +365,7 @@ class Link:
 
     @contextlib.asynccontextmanager
     async def _asking(self, resource: str) -> AsyncIterator[KubeClient]:
-        """The client, for one request; ``resource`` as for ``answered``. Raises NotAnswered, ConfigurationError."""
+        """The client, for one request; ``resource`` as for ``answered``. Raises NotAnswered, ConnectionSettingsError."""
         opened = await self._open()
         opened.users += 1
         try:
@@ -387,14 +387,14 @@ class Link:
             await opened.stack.aclose()
 
     async def get(self, path: str, resource: str) -> bytes:
-        """An answer. Raises NotAnswered, ConfigurationError."""
+        """An answer. Raises NotAnswered, ConnectionSettingsError."""
         async with self._asking(resource) as client:
             return (await client.request("GET", path)).body
 
     async def events(self, after: str) -> AsyncGenerator[Event, None]:
         """The feed from an event on, over answers that follow one another until one is empty.
 
-        Raises NotAnswered, ConfigurationError, and ValueError for an event that is too long.
+        Raises NotAnswered, ConnectionSettingsError, and ValueError for an event that is too long.
         """
         async with self._asking("/debug/feed") as client:
             before = None

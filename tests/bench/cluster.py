@@ -157,7 +157,7 @@ class Cluster:
 
 @asynccontextmanager
 async def connected(kubeconfig: str) -> AsyncIterator[Cluster]:
-    """The cluster of a kubeconfig: token, client certificate, plugin, or plain http. Raises ConfigurationError."""
+    """The cluster of a kubeconfig: token, client certificate, plugin, or plain http. Raises ConnectionSettingsError."""
     connection = load_connection(kubeconfig=kubeconfig, wall=SystemClock().wall)
     async with KubeClient(
         connection, agent="aiokube-scheduler-bench", limits=ClientLimits(timeout=120.0)

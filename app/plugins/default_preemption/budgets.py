@@ -23,7 +23,7 @@ class _Budget(msgspec.Struct, frozen=True):
     disrupted: frozenset[str]
 
 
-class Budgets:
+class DisruptionBudgets:
     """All disruption budgets, each compiled when it is added or changed.
 
     ``epoch`` changes when a budget changes in a relevant way; most updates of its status do not.

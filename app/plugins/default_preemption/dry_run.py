@@ -18,7 +18,7 @@ from app.framework.memo import FilterArrays
 from app.framework.runner import Framework
 from app.model.pod import Pod
 from app.model.status import Code, SchedulingError, Status, unresolvable
-from app.plugins.default_preemption.budgets import Budgets
+from app.plugins.default_preemption.budgets import DisruptionBudgets
 from app.plugins.default_preemption.importance import by_importance
 from app.state.columns.labels import Mask
 from app.state.nominations import PodsByRow
@@ -175,7 +175,7 @@ class _Potential(msgspec.Struct, frozen=True):
     order: Rows
 
     @classmethod
-    def of(cls, by_row: Sequence[Sequence[Pod]], budgets: Budgets) -> "_Potential":
+    def of(cls, by_row: Sequence[Sequence[Pod]], budgets: DisruptionBudgets) -> "_Potential":
         starts = np.zeros(len(by_row) + 1, np.intp)
         np.cumsum([len(pods) for pods in by_row], out=starts[1:])
         batch = PodBatch(list(chain.from_iterable(by_row)))
@@ -210,7 +210,11 @@ class DryRun:
     """The dry run of a preemption for one pod."""
 
     def __init__(
-        self, filters: PodFilters, table: NodeTable, budgets: Budgets, nominated: PodsByRow
+        self,
+        filters: PodFilters,
+        table: NodeTable,
+        budgets: DisruptionBudgets,
+        nominated: PodsByRow,
     ) -> None:
         """``nominated``: the nominated pods with at least this pod's priority, by row."""
         self._filters: Final = filters

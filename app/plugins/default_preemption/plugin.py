@@ -30,7 +30,7 @@ from app.model.status import (
     unresolvable,
     unschedulable,
 )
-from app.plugins.default_preemption.budgets import Budgets
+from app.plugins.default_preemption.budgets import DisruptionBudgets
 from app.plugins.default_preemption.candidates import (
     Findings,
     FindingsByFamily,
@@ -78,7 +78,7 @@ class DefaultPreemption:
         self._handle: Final = handle
         self._table: Final = handle.table
         self._nominations: Final = Nominations(handle.nominator, handle.table)
-        self._budgets: Final = Budgets(handle.cluster.disruption_budgets)
+        self._budgets: Final = DisruptionBudgets(handle.cluster.disruption_budgets)
         self._findings: Final = FindingsByFamily(handle.table)
         self._running: Final = HeldPreemptors(handle.table)
 

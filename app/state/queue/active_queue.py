@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from app.model.budget import ByteBudget, template_of
 from app.model.pod import Pod
-from app.state.queue.hints import Interest
+from app.state.queue.hints import EventInterest
 from app.state.queue.pod_heap import PodHeap
 from app.state.queue.queued_pod import Lane, QueuedPod
 from app.state.queue.recorder import QueueRecorder
@@ -91,7 +91,7 @@ def _in_order(pods: list[QueuedPod]) -> list[QueuedPod]:
 class InFlightEvent(NamedTuple):
     """A cluster event with the object before and after it, and about how many bytes of memory these take."""
 
-    interest: Interest
+    interest: EventInterest
     old: object | None
     new: object | None
     size: int
@@ -147,7 +147,7 @@ class InFlight:
             self._drop_first()
 
     def record(
-        self, interest: Interest, old: object | None, new: object | None, size: int = 0
+        self, interest: EventInterest, old: object | None, new: object | None, size: int = 0
     ) -> None:
         """Keeps an event if any pod is in flight. ``size``: about how many bytes of memory its objects take."""
         if not self._markers:

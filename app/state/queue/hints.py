@@ -77,7 +77,7 @@ def with_taint_registrations(
     )
 
 
-class Interest(msgspec.Struct, frozen=True):
+class EventInterest(msgspec.Struct, frozen=True):
     """An event and the registrations that match it."""
 
     event: ClusterEvent
@@ -105,13 +105,13 @@ class Hints:
         """``registrations`` by scheduler name."""
         self._registrations: Final = registrations
         self._recorder: Final = recorder
-        self._interests: Final[dict[ClusterEvent, Interest]] = {}
+        self._interests: Final[dict[ClusterEvent, EventInterest]] = {}
 
     def knows(self, profile: str) -> bool:
         """Whether there are registrations for this scheduler name; if not, any event moves a pod."""
         return profile in self._registrations
 
-    def interest(self, event: ClusterEvent) -> Interest:
+    def interest(self, event: ClusterEvent) -> EventInterest:
         """The event with its matching registrations."""
         interest = self._interests.get(event)
         if interest is None:
@@ -119,7 +119,7 @@ class Hints:
         return interest
 
     def worth_requeuing(
-        self, queued: QueuedPod, interest: Interest, old: object | None, new: object | None
+        self, queued: QueuedPod, interest: EventInterest, old: object | None, new: object | None
     ) -> QueueingStrategy:
         """How to queue a waiting pod after an event; SKIP if the event does not help it."""
         rejectors = queued.rejectors
@@ -133,7 +133,7 @@ class Hints:
         return self.ask(self.matching(interest, profile, rejectors), queued, old, new)
 
     def matching(
-        self, interest: Interest, profile: str, rejectors: AbstractSet[str]
+        self, interest: EventInterest, profile: str, rejectors: AbstractSet[str]
     ) -> list[HintRegistration]:
         """The matching registrations of a pod's rejectors; the profile must be known."""
         return [
@@ -172,7 +172,7 @@ class Hints:
             self._recorder.plugin_failed(registration.plugin, "QueueingHint", pod, error)
             return True
 
-    def _match(self, event: ClusterEvent) -> Interest:
+    def _match(self, event: ClusterEvent) -> EventInterest:
         by_profile: dict[str, dict[str, tuple[HintRegistration, ...]]] = {}
         for profile, registrations in self._registrations.items():
             matching = by_profile[profile] = {}
@@ -182,7 +182,7 @@ class Hints:
                     matching[registration.plugin] = (*known, self._timed(registration, event))
         wakers = [(profile, plugin) for profile in by_profile for plugin in by_profile[profile]]
         plugins = dict.fromkeys(plugin for _, plugin in wakers)
-        return Interest(
+        return EventInterest(
             event=event,
             label=event.label,
             wildcard=event.wildcard,

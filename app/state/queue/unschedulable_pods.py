@@ -17,9 +17,9 @@ from app.model.pod import Pod, PodTemplate
 from app.state.queue.hints import (
     AFTER_BACKOFF,
     SKIP,
+    EventInterest,
     HintRegistration,
     Hints,
-    Interest,
     QueueingStrategy,
     is_same_pod,
     narrowed,
@@ -180,7 +180,7 @@ class UnschedulablePods:
     def __bool__(self) -> bool:
         return bool(self.unschedulable or self.gated)
 
-    def candidates(self, interest: Interest) -> Sequence[WaitingGroup]:
+    def candidates(self, interest: EventInterest) -> Sequence[WaitingGroup]:
         """The groups rejected by a plugin that registered the event, each once; all groups for EVENTS_DROPPED."""
         if not self:
             return ()
@@ -199,7 +199,7 @@ class UnschedulablePods:
     def evaluate(
         self,
         group: WaitingGroup,
-        interest: Interest,
+        interest: EventInterest,
         old: object | None,
         new: object | None,
         precheck: Precheck | None = None,
@@ -228,7 +228,7 @@ class UnschedulablePods:
         return moves
 
     def _evaluate_once(
-        self, group: WaitingGroup, interest: Interest, old: object | None, new: object | None
+        self, group: WaitingGroup, interest: EventInterest, old: object | None, new: object | None
     ) -> tuple[QueueingStrategy, Sequence[HintRegistration]]:
         """The answer of the hints that depend on the template only, and the hints that do not."""
         if interest.wildcard or not self._hints.knows(group.profile):
@@ -257,7 +257,7 @@ class PendingEvent:
     def __init__(
         self,
         pods: UnschedulablePods,
-        interest: Interest,
+        interest: EventInterest,
         old: object | None,
         new: object | None,
         now: float,

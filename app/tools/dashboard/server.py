@@ -19,7 +19,7 @@ import msgspec
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from app.kube.errors import ConfigurationError, ConnectionFailed, KubeError
+from app.kube.errors import ConnectionFailed, ConnectionSettingsError, KubeError
 from app.kube.transport import path_segment
 from app.runtime.clock import make_secret
 from app.tools.dashboard import TYPES, static_files
@@ -116,7 +116,7 @@ class Dashboard:
             body = await self._link.get(path, resource)
         except UnknownObject as error:
             return web.Response(status=404, text=str(error))
-        except (NotAnswered, ConfigurationError, KubeError, ValueError) as error:
+        except (NotAnswered, ConnectionSettingsError, KubeError, ValueError) as error:
             return web.Response(status=502, text=str(error))
         return web.Response(body=body, content_type="application/json")
 
@@ -140,7 +140,7 @@ class Dashboard:
             except (
                 NotAnswered,
                 NotReached,
-                ConfigurationError,
+                ConnectionSettingsError,
                 ConnectionFailed,
                 ValueError,
             ) as error:

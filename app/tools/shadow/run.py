@@ -106,7 +106,7 @@ class ShadowOptions:
 async def run(loaded: Loaded, options: ShadowOptions, show: Callable[[str], None]) -> int:
     """Runs until SIGINT or SIGTERM; returns 0. ``show`` gets the lines for people.
 
-    Raises ConfigurationError, PluginError, RegistryError, JournalError and ServingError.
+    Raises ConnectionSettingsError, PluginError, RegistryError, JournalError and ServingError.
     """
     with StopRequest().installed() as stop:
         return await Shadow(loaded, options, SystemClock(), show).run(stop.requested)

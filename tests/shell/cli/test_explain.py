@@ -19,7 +19,7 @@ from rich.console import Console
 
 from app.cli import explain as explain_command
 from app.cli.explain import command, split_name
-from app.kube.errors import ConfigurationError
+from app.kube.errors import ConnectionSettingsError
 from app.kube.leaders import LABELS, Leader
 from app.kube.reviews import User
 from app.observe.explain import Explanation, Feasibility, Leadership, Waiting
@@ -150,7 +150,7 @@ async def test_secrets_are_not_sent_in_the_open():
 )
 async def test_settings_that_cannot_be(target):
     target = {k: Path(v) if k == "certificate_authority" else v for k, v in target.items()}
-    with pytest.raises(ConfigurationError):
+    with pytest.raises(ConnectionSettingsError):
         await story_of(SchedulerTarget(**target), "shop", "cart-0")
 
 

@@ -18,7 +18,7 @@ from app.extender.exchange import Large
 from app.extender.memory import PLACE_BYTES, AnswerMemory
 from app.extender.transport import ERROR_BODY_BYTES, HTTPTransport
 from app.http import pool as pool_module
-from app.http.connection import Connection
+from app.http.connection import HTTPConnection
 from app.http.proxy import parse_proxy
 from app.runtime.shortages import Shortages
 from app.tools.subprocesses import reserved_port
@@ -521,8 +521,8 @@ class TestFailure:
             leap(LONG)
             return head
 
-        hear = Connection.answer
-        monkeypatch.setattr(Connection, "answer", answer)
+        hear = HTTPConnection.answer
+        monkeypatch.setattr(HTTPConnection, "answer", answer)
         async with Server(serve) as server:
             err = await fail(transport, server.url)
         assert str(err) == (

@@ -14,7 +14,7 @@ from app.http.connection import (
     MAX_HEAD_BYTES,
     MAX_HEAD_LINES,
     READ_BUFFER,
-    Connection,
+    HTTPConnection,
     MalformedAnswerError,
 )
 
@@ -62,7 +62,7 @@ class Dialed:
 
 def made():
     dialed = Dialed()
-    return Connection(dialed), dialed.transport
+    return HTTPConnection(dialed), dialed.transport
 
 
 async def read(*pieces, lost=False):
@@ -220,7 +220,7 @@ async def test_what_is_no_answer(data, text):
 def test_a_server_that_speaks_before_the_connection_is_taken_over():
     """aiohttp's protocol does not give back what it has received, but tells that there is something."""
     with pytest.raises(aiohttp.ServerDisconnectedError):
-        Connection(Dialed(should_close=True))
+        HTTPConnection(Dialed(should_close=True))
 
 
 async def test_reading_pauses_while_nobody_reads():

@@ -10,7 +10,7 @@ from app.extender.client import transport_for
 from app.extender.config import ExtenderConfigError
 from app.extender.tls import TLSSource
 from app.http.proxy import Proxy, parse_proxy, proxy_for
-from app.kube.errors import ConfigurationError
+from app.kube.errors import ConnectionSettingsError
 from app.kube.kubeconfig import load_connection
 from tests.shell.extender.fakes import config
 
@@ -26,7 +26,7 @@ def way_of_the_api_server(url, environ):
     """Where requests to an API server at this URL go."""
     try:
         return load_connection(master=url, wall=lambda: 0.0, environ=environ).proxy
-    except ConfigurationError:
+    except ConnectionSettingsError:
         return REFUSED
 
 

@@ -30,9 +30,9 @@ from app.kube.connection import (
 from app.kube.credentials import CredentialFailures
 from app.kube.errors import (
     AlreadyExists,
-    ConfigurationError,
     Conflict,
     ConnectionFailed,
+    ConnectionSettingsError,
     Forbidden,
     Gone,
     KubeApiError,
@@ -158,7 +158,7 @@ async def test_a_header_may_be_repeated():
 
 
 def test_a_header_cannot_smuggle_lines():
-    with pytest.raises(ConfigurationError, match="the header Impersonate-User cannot hold"):
+    with pytest.raises(ConnectionSettingsError, match="the header Impersonate-User cannot hold"):
         Connection("http://x", headers=(("Impersonate-User", "a\r\nX: y"),))
 
 
@@ -768,7 +768,7 @@ async def test_a_plugin_is_run_again_after_a_401(tmp_path):
 
 async def test_credentials_that_are_missing_are_reported_at_the_start(tmp_path):
     connection = Connection("http://127.0.0.1:1", token_file_source(tmp_path / "token"))
-    with pytest.raises(ConfigurationError, match="unable to read token file"):
+    with pytest.raises(ConnectionSettingsError, match="unable to read token file"):
         async with KubeClient(connection, agent="test/1"):
             pass
 
@@ -897,7 +897,7 @@ async def test_a_server_by_another_name(authority, tmp_path):
 
 
 def test_tls_settings_that_cannot_be_used(authority):
-    with pytest.raises(ConfigurationError, match="TLS settings for https://x are unusable"):
+    with pytest.raises(ConnectionSettingsError, match="TLS settings for https://x are unusable"):
         Connection("https://x", ca=b"no certificate").tls_context(None)
 
 

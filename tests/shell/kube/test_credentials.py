@@ -10,7 +10,7 @@ from app.http.tls import ClientCertificate
 from app.kube.client import KubeClient
 from app.kube.connection import FILE_REFRESH, Connection, Identity, token_file_source
 from app.kube.credentials import RENEWAL_PAUSE, RENEWAL_RETRY, CredentialFailures, Credentials
-from app.kube.errors import ConfigurationError, ConnectionFailed
+from app.kube.errors import ConnectionFailed, ConnectionSettingsError
 from tests.shell.clock import leap
 from tests.shell.kube.servers import Authority, serving
 
@@ -28,7 +28,7 @@ class Issuer:
     async def __call__(self):
         self.asked += 1
         if self.broken:
-            raise ConfigurationError("the plugin is away")
+            raise ConnectionSettingsError("the plugin is away")
         return Identity(f"Bearer {self.asked}", valid_for=self.valid_for)
 
 
@@ -223,5 +223,5 @@ async def test_a_token_file_that_holds_no_token(content, tmp_path, caplog):
     await asyncio.sleep(FILE_REFRESH)
     assert (await credentials.current()).headers("", "")["Authorization"] == "Bearer good"
     assert f"token file {file}" in caplog.text
-    with pytest.raises(ConfigurationError):
+    with pytest.raises(ConnectionSettingsError):
         await Credentials(Connection("http://x", token_file_source(file))).load()

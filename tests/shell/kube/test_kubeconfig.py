@@ -11,7 +11,7 @@ import yaml
 
 from app.http.proxy import Proxy
 from app.kube.connection import normalize_server
-from app.kube.errors import ConfigurationError
+from app.kube.errors import ConnectionSettingsError
 from app.kube.kubeconfig import load_connection
 from tests.shell.kube.servers import Authority
 
@@ -259,13 +259,13 @@ def write_text(tmp_path, text):
 )
 def test_a_broken_kubeconfig_is_named(tmp_path, text, problem):
     path = write_text(tmp_path, text)
-    with pytest.raises(ConfigurationError, match=problem) as caught:
+    with pytest.raises(ConnectionSettingsError, match=problem) as caught:
         load_connection(kubeconfig=path, wall=wall, environ={})
     assert path in str(caught.value)
 
 
 def test_a_kubeconfig_that_is_not_there(tmp_path):
-    with pytest.raises(ConfigurationError, match="nowhere: no such file"):
+    with pytest.raises(ConnectionSettingsError, match="nowhere: no such file"):
         load_connection(kubeconfig=str(tmp_path / "nowhere"), wall=wall, environ={})
 
 
@@ -300,7 +300,7 @@ def test_a_kubeconfig_that_is_not_there(tmp_path):
     ],
 )
 def test_settings_that_cannot_be_used(write, user, cluster, problem):
-    with pytest.raises(ConfigurationError, match=problem):
+    with pytest.raises(ConnectionSettingsError, match=problem):
         write(user, cluster)
 
 
@@ -403,14 +403,14 @@ async def test_a_plugin_that_wants_to_know_the_cluster(write, tmp_path, authorit
 )
 async def test_a_plugin_that_does_not_work(write, tmp_path, status, more, problem):
     connection = write({"exec": plugin(tmp_path, status, **more)})
-    with pytest.raises(ConfigurationError, match=problem) as caught:
+    with pytest.raises(ConnectionSettingsError, match=problem) as caught:
         await connection.identify()
     assert str(caught.value).startswith("getting credentials: exec plugin ")
 
 
 async def test_a_plugin_that_is_not_installed(write):
     settings = {"apiVersion": "v1", "command": "no-such-plugin", "installHint": "Install it."}
-    with pytest.raises(ConfigurationError, match=r"cannot be started: .*\. Install it\."):
+    with pytest.raises(ConnectionSettingsError, match=r"cannot be started: .*\. Install it\."):
         await write({"exec": settings}).identify()
 
 
@@ -424,14 +424,14 @@ async def test_a_plugin_that_is_not_installed(write):
 )
 async def test_a_plugin_that_cannot_be_told(write, tmp_path, more, cluster):
     connection = write({"exec": {**plugin(tmp_path, {"token": "t"}), **more}}, cluster)
-    with pytest.raises(ConfigurationError, match="plugin: cannot be started: "):
+    with pytest.raises(ConnectionSettingsError, match="plugin: cannot be started: "):
         await connection.identify()
 
 
 async def test_an_auth_provider_that_fails_in_its_own_way(write):
     """Its library raises what it likes."""
     user = {"auth-provider": {"name": "oidc", "config": {"id-token": "head.!.signature"}}}
-    with pytest.raises(ConfigurationError, match="kubeconfig: the auth provider failed: "):
+    with pytest.raises(ConnectionSettingsError, match="kubeconfig: the auth provider failed: "):
         await write(user).identify()
 
 
@@ -440,7 +440,7 @@ async def test_a_plugin_that_hangs_is_ended(write, tmp_path, monkeypatch):
     (tmp_path / "plugin").write_text("#!/bin/sh\nsleep 1000\necho late\n")
     connection = write({"exec": settings})
     monkeypatch.setattr("app.kube.execplugin.PATIENCE", 0.05)
-    with pytest.raises(ConfigurationError, match="gave no answer"):
+    with pytest.raises(ConnectionSettingsError, match="gave no answer"):
         await connection.identify()
 
 
@@ -474,7 +474,7 @@ def test_inside_a_cluster_with_ipv6(tmp_path, authority):
 
 def test_nothing_at_all(tmp_path):
     with pytest.raises(
-        ConfigurationError,
+        ConnectionSettingsError,
         match="invalid configuration: no configuration has been provided, "
         "try setting KUBERNETES_MASTER environment variable, or name a kubeconfig with --kubeconfig",
     ):
@@ -483,14 +483,18 @@ def test_nothing_at_all(tmp_path):
 
 def test_a_kubeconfig_of_the_environment_is_not_read_but_named(tmp_path):
     environ = {"KUBECONFIG": str(tmp_path)}
-    with pytest.raises(ConfigurationError, match=r'--kubeconfig "\$KUBECONFIG", which is not read'):
+    with pytest.raises(
+        ConnectionSettingsError, match=r'--kubeconfig "\$KUBECONFIG", which is not read'
+    ):
         load_connection(wall=wall, environ=environ, service_account=tmp_path)
 
 
 def test_a_cluster_without_a_token(tmp_path, authority):
     settings = service_account(tmp_path, authority)
     (tmp_path / "token").unlink()
-    with pytest.raises(ConfigurationError, match=r"the token file .* cannot be read: No such file"):
+    with pytest.raises(
+        ConnectionSettingsError, match=r"the token file .* cannot be read: No such file"
+    ):
         load_connection(wall=wall, **settings)
 
 
@@ -507,7 +511,7 @@ async def test_an_address_is_enough(settings):
 
 @pytest.mark.parametrize("address", ["", "ftp://x", "http://", "http://:80"])
 def test_an_address_that_is_none(address):
-    with pytest.raises(ConfigurationError, match="host must be a URL"):
+    with pytest.raises(ConnectionSettingsError, match="host must be a URL"):
         normalize_server(address)
 
 
@@ -523,7 +527,9 @@ def test_an_address_that_is_none(address):
     ],
 )
 def test_an_address_with_a_password_is_refused_without_repeating_it(address):
-    with pytest.raises(ConfigurationError, match="host must not contain credentials") as caught:
+    with pytest.raises(
+        ConnectionSettingsError, match="host must not contain credentials"
+    ) as caught:
         normalize_server(address)
     assert "hun" not in str(caught.value)
 

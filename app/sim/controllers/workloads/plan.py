@@ -92,7 +92,7 @@ def ready_for(pod: Object, now: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class ReplicaCounts:
     """The replicas among some pods."""
 
     replicas: int
@@ -102,11 +102,11 @@ class Counts:
     """Seconds until another one becomes available."""
 
 
-def counted(pods: Sequence[Object], min_ready: float, now: float) -> Counts:
+def counted(pods: Sequence[Object], min_ready: float, now: float) -> ReplicaCounts:
     """Counts replicas. One is available when it has been ready for ``min_ready`` seconds."""
     times = [ready_for(pod, now) for pod in pods]
     waits = [min_ready - time for time in times if 0 <= time < min_ready]
-    return Counts(
+    return ReplicaCounts(
         replicas=len(pods),
         ready=sum(time >= 0 for time in times),
         available=sum(time >= min_ready for time in times if time >= 0),
