@@ -226,7 +226,8 @@ class Judge:
         undone = [
             e
             for e in timeline.late(outcome.queued_at)
-            if (precedes(entry, e) if e.places else e.number > seen and _matters(e, outcome))
+            if e.number > outcome.queued  # what came before the pod was seen
+            and (precedes(entry, e) if e.places else e.number > seen and _matters(e, outcome))
         ]
         pulled = [
             e
