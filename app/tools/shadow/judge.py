@@ -68,13 +68,14 @@ _OTHER_KINDS: Final = 4
 _MOMENTS: Final = 16
 #: Seconds before an outcome within which changes that follow from the decision may show.
 _OWN_SECONDS: Final = 2.0
+_AS_DEFAULT: Final = "would have to be as in the default configuration"
 #: Victims that are remembered.
 _CLAIMED: Final = 4096
 #: Named like a plugin where a look at some of the nodes only would explain a difference.
 _PERCENTAGE: Final = "percentageOfNodesToScore"
 #: Up to this many better nodes, the changes that concern them are tried first.
 _FEW_NODES: Final = 200
-#: Pods from which the latency of the cluster's scheduler is estimated.
+#: Pods from which habits of the cluster's scheduler are estimated.
 _OBSERVED: Final = 64
 
 
@@ -139,25 +140,30 @@ class Judge:
         self._claimed: Final[dict[str, None]] = {}
         #: The number of the last change that had been seen at the last explained decision.
         self._seen = 0
+        #: Whether a default configuration of some plugins explains the outcome, for the last pods.
+        self._defaults: Final[deque[bool]] = deque(maxlen=_OBSERVED)
         #: Seconds from the queue to the outcome, of the last pods.
         self._took: Final[deque[float]] = deque(maxlen=_OBSERVED)
         #: When the last outcome arrived, in seconds.
         self._last_at = 0.0
 
-    def judge(self, entry: Entry) -> Generator[None, None, Verdict]:
+    def judge(self, entry: Entry, orders: int | None = None) -> Generator[None, None, Verdict]:
         """The verdict on the outcome of the next entry of the timeline. Pauses between two decisions.
 
-        The state must not change during a pause.
+        ``orders``: unlikely orders that are tried at most, None for no limit. The state must not change during a pause.
         """
         outcome = entry.outcome
         assert outcome is not None  # noqa: S101 - only entries with an outcome are judged
-        verdict = yield from self._judge(entry, outcome)
+        verdict = yield from self._judge(entry, outcome, orders)
+        self._defaults.append(verdict.change.endswith(_AS_DEFAULT))
         pod = outcome.pod
         return msgspec.structs.replace(
             verdict, uid=pod.uid, profile=pod.spec.scheduler_name, node=outcome.node
         )
 
-    def _judge(self, entry: Entry, outcome: Outcome) -> Generator[None, None, Verdict]:
+    def _judge(
+        self, entry: Entry, outcome: Outcome, orders: int | None
+    ) -> Generator[None, None, Verdict]:
         reason = self._incomparable(outcome.pod)
         if reason:
             return Verdict(pod=outcome.pod.key, kind=NOT_COMPARABLE, change=reason)
@@ -176,7 +182,12 @@ class Judge:
             yield
         assert first is not None  # noqa: S101 - there is a likely moment
         likely = list(tried.values())
-        for moves in self._orders(entry, outcome, likely):
+        last: Verdict | None = None
+        if sum(self._defaults) > len(self._defaults) // 10:  # the configurations differ
+            last = yield from self._decide(outcome, likely[0], explain=True)
+            if last.change.endswith(_AS_DEFAULT):
+                orders = 0
+        for moves in itertools.islice(self._orders(entry, outcome, likely), orders):
             verdict = yield from self._decide(outcome, moves)
             if verdict.kind in _SETTLED:
                 self._note(outcome, moves)
@@ -186,7 +197,7 @@ class Judge:
                 )
                 return msgspec.structs.replace(first, kind=RACE, change=said)
             yield
-        last = yield from self._decide(outcome, likely[0], explain=True)
+        last = last or (yield from self._decide(outcome, likely[0], explain=True))
         self._claim_victims(outcome)
         known = self.version.known(outcome.pod, last.plugins)
         return msgspec.structs.replace(last, kind=NOT_COMPARABLE, change=known) if known else last
@@ -607,7 +618,7 @@ class Judge:
             yield
             other = yield from self._compare(outcome, framework)
             if other.verdict.kind in _SETTLED:
-                said = f"{', '.join(plugins)} would have to be as in the default configuration"
+                said = f"{', '.join(plugins)} {_AS_DEFAULT}"
                 return msgspec.structs.replace(verdict, plugins=plugins, change=said)
         return verdict
 

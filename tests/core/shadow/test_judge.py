@@ -517,3 +517,34 @@ def test_a_pod_without_an_outcome_holds_back_others_once(player):
     player.timeline.stop_awaiting(first)
     assert not player.timeline.awaits_earlier(first)
     assert not player.timeline.awaits_earlier(second)
+
+
+def test_few_orders_are_tried_if_the_configurations_differ():
+    """The default of the plugin explains each outcome, so the orders of changes need not."""
+    packing = "{scoringStrategy: {type: MostAllocated, resources: [{name: cpu, weight: 1}]}}"
+    config = f"profiles: [{{pluginConfig: [{{name: NodeResourcesFit, args: {packing}}}]}}]\n"
+    player = Player(world(), world(config))
+    for number in range(8):
+        player.node(f"n{number}")
+    for number in range(30):
+        player.schedule(f"p{number}", spec=requests(f"{100 + 50 * (number % 5)}m", "1Mi"))
+    decided = []
+    decide = player.judge._decide
+    player.judge._decide = lambda *args, **named: decided.append(args) or decide(*args, **named)
+    player.catch_up()
+    different = [v for v in player.verdicts if not v.agrees]
+    assert len(different) > 5
+    assert all(v.plugins == ("NodeResourcesFit",) for v in different[2:])
+    assert len(decided) < 10 * len(player.verdicts)
+
+
+def test_no_unlikely_order_is_tried_if_none_may_be():
+    player = Player(world(), world())
+    player.node("a")
+    player.node("b", status={"allocatable": {"cpu": "40", "memory": "160Gi", "pods": "110"}})
+    player.now += 1
+    pod = player.pod("p", spec=requests("3", "12Gi"))
+    player.show(Pod, pod, player.versioned(pod, node_name="a"))
+    while player.timeline.ahead[0].outcome is None:
+        player.timeline.advance()
+    assert sum(1 for _ in player.judge.judge(player.timeline.ahead[0], 0)) <= 2
