@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from app.observe.events import AttemptFailed, PodBound, PreemptionStarted, SchedulerEvent
+from app.observe.events import AttemptFailed, PodBound, PreemptionStarted, SchedulerEvent, by_type
 from app.observe.explain import Leadership
 from app.observe.feed_nodes import NodeRows
 from app.observe.histories import AttemptRecord, Histories
@@ -60,16 +60,22 @@ class RecentEvents:
         self._ended: deque[tuple[float, PodBound | AttemptFailed]] = deque(maxlen=MAX_DECISIONS)
         self._preempting: deque[tuple[float, PreemptionStarted]] = deque(maxlen=MAX_PREEMPTIONS)
         self._omitted = 0
+        self._keep: Final = by_type(
+            {
+                PodBound: self._keep_end,
+                AttemptFailed: self._keep_end,
+                PreemptionStarted: lambda event: self._preempting.append((self._wall(), event)),
+            }
+        )
 
     def on(self, event: SchedulerEvent) -> None:
         """Keeps the ends of attempts, and preemptions."""
-        if not self.listening:
-            return
-        if isinstance(event, PodBound | AttemptFailed):
-            self._omitted += len(self._ended) == MAX_DECISIONS
-            self._ended.append((self._wall(), event))
-        elif isinstance(event, PreemptionStarted):
-            self._preempting.append((self._wall(), event))
+        if self.listening:
+            self._keep(event)
+
+    def _keep_end(self, event: PodBound | AttemptFailed) -> None:
+        self._omitted += len(self._ended) == MAX_DECISIONS
+        self._ended.append((self._wall(), event))
 
     def take(self) -> tuple[list[list[Any]], int, list[list[Any]]]:
         """Decisions, how many more there were, and preemptions since the last call."""
