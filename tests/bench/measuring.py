@@ -98,7 +98,7 @@ async def measure(load: Load, place: Place, scheduler: str, *, wipe: bool = Fals
         existing=existing,
         extender=_extender_text(load),
         feed_events=received.events,
-        feed_mb=round(received.size / 1e6, 1),
+        feed_mb=round(received.size / 1e6, 3),
         **measured.figures(),
     )
 

@@ -65,6 +65,17 @@ def test_two_schedulers_in_turn_on_a_live_cluster(tmp_path: Path) -> None:
         assert cluster.lease() is None
 
 
+def test_rounds_with_and_without_listeners_of_the_feed() -> None:
+    done = bench("--nodes=10", "--pods=200", "--feeds=0", "--feeds=2")
+    alone, watched = results(done)
+    assert done.returncode == 0, done.stderr
+    assert (alone["scheduler"], alone["feed_events"]) == ("ours", 0)
+    assert (watched["scheduler"], watched["feeds"]) == ("ours-2-feeds", 2)
+    assert watched["feed_events"] >= 2
+    assert watched["feed_mb"] > 0
+    assert done.stdout.splitlines()[-1].startswith("ours / ours-2-feeds: {")
+
+
 def test_devices_are_claimed_and_wiped(tmp_path: Path) -> None:
     with running_cluster(tmp_path, "--no-kubelets", "--no-claims") as cluster:
         kubeconfig = f"--kubeconfig={cluster.kubeconfig}"
