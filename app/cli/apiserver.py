@@ -19,6 +19,7 @@ from app.sim import (
     ManifestError,
     serve,
 )
+from app.sim.features import GATES, VERSIONS, parse_features
 
 _KUBELETS: Final = KubeletOptions()
 
@@ -50,6 +51,18 @@ _option: Final = functools.partial(click.option, show_default=True)
 @_option(
     "--grace-factor", default=_KUBELETS.grace_factor, help="Part of its grace that a pod takes."
 )
+@click.option(
+    "--feature-gates",
+    multiple=True,
+    metavar="NAME=true,...",
+    help=f"Feature gates to switch on: {', '.join(GATES)}.",
+)
+@click.option(
+    "--runtime-config",
+    multiple=True,
+    metavar="GROUP/VERSION=true",
+    help=f"Version of the API to switch on: {' or '.join(VERSIONS)}.",
+)
 @click.option("--debug", is_flag=True, help="Serve /debug/cluster/: faults and cuts on demand.")
 def _apiserver(
     *,
@@ -63,6 +76,8 @@ def _apiserver(
     workloads: bool,
     start_delay: float,
     grace_factor: float,
+    feature_gates: tuple[str, ...],
+    runtime_config: tuple[str, ...],
     debug: bool,
     **given: Any,
 ) -> None:
@@ -71,6 +86,10 @@ def _apiserver(
     kubectl and client libraries can talk to it. Everything is allowed, nothing is kept.
     """
     logs.configure()
+    try:
+        features = parse_features(feature_gates, runtime_config)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
     options = ClusterOptions(
         host=host,
         port=port,
@@ -82,6 +101,7 @@ def _apiserver(
         volumes=volumes,
         claims=claims,
         workloads=workloads,
+        features=features,
         kubeconfig_out=kubeconfig_out,
         debug=debug,
     )

@@ -26,6 +26,7 @@ from app.sim.errors import (
     uid_mismatch,
     unsupported_media_type,
 )
+from app.sim.features import NO_FEATURES, Features
 from app.sim.objects import generated_name, is_being_deleted, new_uid, normalised
 from app.sim.patches.json_patch import apply_json_patch, apply_merge_patch
 from app.sim.patches.merge_keys import struct_of
@@ -50,6 +51,7 @@ from app.sim.resources.kinds import (
     KindTable,
     is_stored,
 )
+from app.sim.resources.pod_groups import GroupWorkloadStrategy, PodGroupStrategy
 from app.sim.resources.pods import PodStrategy
 from app.sim.resources.quotas import (
     LimitRangeStrategy,
@@ -79,6 +81,8 @@ _STRATEGIES: Final[Mapping[str, KindStrategy]] = {
     "poddisruptionbudgets.policy": DisruptionBudgetStrategy(),
     "priorityclasses.scheduling.k8s.io": PriorityClassStrategy(),
     "services": ServiceStrategy(),
+    "podgroups.scheduling.k8s.io": PodGroupStrategy(),
+    "workloads.scheduling.k8s.io": GroupWorkloadStrategy(),
     "resourcequotas": ResourceQuotaStrategy(),
     "limitranges": LimitRangeStrategy(),
     "customresourcedefinitions.apiextensions.k8s.io": CustomResourceDefinitionStrategy(),
@@ -123,8 +127,15 @@ _decode: Final = msgspec.json.Decoder().decode
 class Api:
     """The objects of the cluster and the rules by which they change."""
 
-    def __init__(self, *, now: Callable[[], float], history_limit: int = 10_000) -> None:
-        self.kinds = KindTable()
+    def __init__(
+        self,
+        *,
+        now: Callable[[], float],
+        history_limit: int = 10_000,
+        features: Features = NO_FEATURES,
+    ) -> None:
+        self.features = features
+        self.kinds = KindTable(features.versions)
         resources = {kind.storage for kind in self.kinds if is_stored(kind)}
         self.store = ObjectStore(resources, history_limit=history_limit)
         self.quota_use = QuotaUse(self.store)
@@ -223,6 +234,7 @@ class Api:
         _check(kind, value, metadata_mistakes(kind, value))
         set_defaults(kind.storage, value)
         strategy = strategy_of(kind)
+        strategy.admit(value, self)
         if kind.storage == EVENTS.storage:
             _check(kind, value, event_mistakes(value, as_events_v1=kind is EVENTS_V1))
         _check(kind, value, strategy.mistakes(value) + strategy.create_mistakes(value, self))

@@ -32,9 +32,11 @@ from app.sim.controllers.persistent_volumes import (
     PersistentVolumeController,
     default_storage_class,
 )
+from app.sim.controllers.pod_groups import PodGroupProtectionController
 from app.sim.controllers.resource_claims import ResourceClaimController
 from app.sim.controllers.workloads.controller import RULES, WorkloadController
 from app.sim.errors import ApiError, bad_request
+from app.sim.features import NO_FEATURES, Features
 from app.sim.http.faults import Fault, Faults
 from app.sim.http.handlers import Handlers, json_response
 from app.sim.http.server import Server, WatchLimits
@@ -44,6 +46,7 @@ from app.sim.resources.kinds import (
     DEVICE_CLASSES,
     NAMESPACES,
     NODES,
+    POD_GROUPS,
     PRIORITY_CLASSES,
     RESOURCE_SLICES,
     STORAGE_CLASSES,
@@ -79,6 +82,8 @@ class ClusterOptions:
     workloads: bool = False
     """Run the controllers of Deployments, StatefulSets, DaemonSets, Jobs and the like, which create their pods, of service accounts
     and of quotas, and have a default StorageClass."""
+    features: Features = NO_FEATURES
+    """Feature gates and versions of the API that are switched on."""
     kubeconfig_out: Path | None = None
     history_limit: int = 10_000
     """Changes kept per resource. A watch that resumes from an older one gets 410."""
@@ -102,7 +107,9 @@ class EmbeddedCluster:
         self, options: ClusterOptions | None = None, *, now: Callable[[], float] = wall_clock
     ) -> None:
         self.options = options or ClusterOptions()
-        self.api = Api(now=now, history_limit=self.options.history_limit)
+        self.api = Api(
+            now=now, history_limit=self.options.history_limit, features=self.options.features
+        )
         self.faults = Faults()
         self.port = 0
         workloads = () if self.options.workloads else tuple(kind.kind for kind in RULES)
@@ -119,11 +126,14 @@ class EmbeddedCluster:
 
     def _make_controllers(self) -> list[Controller[Any]]:
         controllers: list[Controller[Any]] = [
+            CustomResourceController(self.api),
             NamespaceController(self.api),
             EventExpiry(self.api, ttl=self.options.event_ttl),
             GarbageCollector(self.api),
-            CustomResourceController(self.api),
         ]
+        groups = self.api.kinds.by_storage.get(POD_GROUPS)
+        if groups is not None:
+            controllers.append(PodGroupProtectionController(self.api, groups))
         if self.options.keep_budgets:
             controllers.append(DisruptionController(self.api))
         if self.options.volumes:
@@ -162,9 +172,11 @@ class EmbeddedCluster:
         if self.options.workloads and self.options.volumes:
             self.api.create(STORAGE_CLASSES, "", default_storage_class())
         self.add_nodes(self.options.nodes)
+        definitions, *others = self._controllers
+        definitions.start()
         self.load_files(self.options.load)
         self.port = await self._server.start(self.options.host, self.options.port)
-        for controller in self._controllers:
+        for controller in others:
             controller.start()
         if self.options.kubeconfig_out is not None:
             write_kubeconfig(self.options.kubeconfig_out, self.url)
@@ -196,7 +208,7 @@ class EmbeddedCluster:
     def load_files(self, paths: Iterable[Path]) -> None:
         """Creates or replaces the objects of manifests, with their status. Raises ManifestError."""
         for path in paths:
-            for kind, value in read_manifests(path):
+            for kind, value in read_manifests(path, self.api.kinds.by_type):
                 try:
                     self.apply(kind, value)
                 except ApiError as error:

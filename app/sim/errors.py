@@ -238,7 +238,7 @@ def too_long(field: str, limit: int) -> Cause:
 
 
 def too_many(field: str, found: int, limit: int) -> Cause:
-    message = f"Too many: {found}: must have at most {limit} items"
+    message = f"Too many: {found}: must have at most {limit} item{'s' * (limit != 1)}"
     return Cause("FieldValueTooMany", message, field)
 
 

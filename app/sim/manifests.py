@@ -1,13 +1,13 @@
 """YAML manifests, as kubectl reads them: several documents in a file, lists unpacked."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import msgspec
 import yaml
 
-from app.sim.resources.kinds import BY_GROUP_KIND, NODES, Kind, is_stored
+from app.sim.resources.kinds import NODES, Kind, is_stored
 from app.sim.store import Object
 from app.wire.sanitize import decode
 
@@ -82,9 +82,15 @@ def _check_depth(text: bytes | str) -> None:
             depth -= 1
 
 
-def read_manifests(path: Path) -> list[tuple[Kind, Object]]:
-    """Reads the objects in a file, those in lists one by one. Raises ManifestError, naming file and document."""
-    return [(_kind_of(value, place), value) for value, place in read_objects(path)]
+def read_manifests(
+    path: Path, kinds: Mapping[tuple[str, str], Kind]
+) -> Iterator[tuple[Kind, Object]]:
+    """Yields the objects in a file, those in lists one by one. Raises ManifestError, naming file and document.
+
+    ``kinds``: (apiVersion, kind) -> kind. An object that is yielded may define the kinds of those behind it.
+    """
+    for value, place in read_objects(path):
+        yield _kind_of(value, place, kinds), value
 
 
 def read_objects(path: Path) -> Iterator[Placed]:
@@ -131,9 +137,9 @@ def _unpacked(document: Any, place: str, inherited: Object | None = None) -> Ite
         yield Placed(document, place)
 
 
-def _kind_of(document: Object, place: str) -> Kind:
+def _kind_of(document: Object, place: str, kinds: Mapping[tuple[str, str], Kind]) -> Kind:
     version, name = document.get("apiVersion", ""), document.get("kind", "")
-    kind = BY_GROUP_KIND.get((version, name))
+    kind = kinds.get((version, name))
     if kind is None or not is_stored(kind):
         raise ManifestError(f"{place}: kind {name!r} in apiVersion {version!r} is not served")
     if not (document.get("metadata") or {}).get("name") and kind is NODES:

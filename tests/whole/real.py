@@ -46,8 +46,10 @@ NEEDS_REAL: Final = (
 class RealApiServer(ApiServer):
     """``call`` speaks JSON to it, as an administrator. There are no controllers and no kubelets."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *flags: str) -> None:
+        """``flags``: further ones of kube-apiserver."""
         self._directory: Final = directory
+        self._flags: Final = flags
         self._ports: Final = contextlib.ExitStack()
         self._etcd_port, self._peer_port, self._port = (
             self._ports.enter_context(reserved_port()) for _ in range(3)
@@ -164,6 +166,7 @@ class RealApiServer(ApiServer):
             *("--service-cluster-ip-range=10.0.0.0/24",),
             *(f"--audit-policy-file={policy}", f"--audit-log-path={self.audit_log}"),
             "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
+            *self._flags,
         ]
 
 

@@ -178,7 +178,8 @@ def _patch_rules() -> Mapping[tuple[str, str], Schema]:
     """(model, field) -> how a strategic merge patch of the field is applied."""
     rules: dict[tuple[str, str], Schema] = {}
     for resource, struct in STRUCTS.items():
-        model = _model_of(BY_RESOURCE[resource])
+        kind = BY_RESOURCE.get(resource)
+        model = None if kind is None else _model_of(kind)
         if model is not None:
             rules |= dict(_rules_of(model, struct))
     return rules

@@ -425,6 +425,26 @@ def _controller(value: Object, _now: float) -> str:
     return f"{found['kind'].lower()}/{found['name']}" if found else _NONE
 
 
+def _group_policy(group: Object, _now: float) -> str:
+    return "Gang" if "gang" in group["spec"]["schedulingPolicy"] else "Basic"
+
+
+def _group_workload(group: Object, _now: float) -> str:
+    spec = group["spec"]
+    reference = spec.get("workloadRef") or (spec.get("podGroupTemplateRef") or {}).get("workload")
+    return str(reference["workloadName"]) if reference else _NONE
+
+
+def _group_status(group: Object, _now: float) -> str:
+    disrupted = find_condition(group, "DisruptionTarget")
+    if disrupted is not None:
+        return str(disrupted["reason"])
+    for type_ in ("PodGroupScheduled", "PodGroupInitiallyScheduled"):
+        if find_condition(group, type_) is not None:
+            return "Scheduled" if is_true(group, type_) else "Unschedulable"
+    return "Pending"
+
+
 def _hosts(ingress: Object, _now: float) -> str:
     rules = ingress["spec"].get("rules") or ()
     return _joined(rule.get("host", "*") for rule in rules) or "*"
@@ -504,6 +524,9 @@ _TABLES: Final[Mapping[str, Table]] = {
         "|VolumeAttributesClass=spec.volumeAttributesClassName,<unset>|Reason=status.reason|Age"
         "|VolumeMode*=spec.volumeMode,<unset>",
         *(_of("spec.accessModes", _access_modes), _phase, _of("spec.claimRef", _claim_ref)),
+    ),
+    "podgroups.scheduling.k8s.io": _table(
+        "Name|Policy|Workload|Status|Age", _group_policy, _group_workload, _group_status
     ),
     "priorityclasses.scheduling.k8s.io": _table(
         "Name|Value:integer=value|Global-Default:boolean=globalDefault|Age"

@@ -104,6 +104,10 @@ STRUCTS: Final[Mapping[str, Struct]] = {
     "poddisruptionbudgets.policy": _object(
         spec=_inside(selector=Rule(replace=True)), status=_CONDITIONS
     ),
+    "podgroups.scheduling.k8s.io": _object(
+        spec=_inside(resourceClaims=_BY_NAME),
+        status=_inside(conditions=_BY_TYPE, resourceClaimStatuses=_BY_NAME),
+    ),
     "csinodes.storage.k8s.io": _object(spec=_inside(drivers=_BY_NAME)),
     "resourceclaims.resource.k8s.io": _object(status=_inside(reservedFor=_by("uid"))),
 }

@@ -8,6 +8,7 @@ from app.model.objects import NODE_INFO_FIELDS
 from app.sim.resources.devices.requests import set_claim_defaults, set_template_defaults
 from app.sim.resources.devices.slices import set_slice_defaults
 from app.sim.resources.event_versions import set_event_defaults
+from app.sim.resources.pod_groups import set_group_defaults, set_workload_defaults
 from app.sim.store import Object
 
 _POD_SPEC: Final[Mapping[str, Any]] = {
@@ -247,6 +248,8 @@ _DEFAULTERS: Final[Mapping[str, Callable[[Object], None]]] = {
     "csidrivers.storage.k8s.io": _csi_driver,
     "priorityclasses.scheduling.k8s.io": _priority_class,
     "poddisruptionbudgets.policy": _disruption_budget,
+    "podgroups.scheduling.k8s.io": set_group_defaults,
+    "workloads.scheduling.k8s.io": set_workload_defaults,
     "deviceclasses.resource.k8s.io": _device_class,
     "resourceclaims.resource.k8s.io": set_claim_defaults,
     "resourceclaimtemplates.resource.k8s.io": set_template_defaults,

@@ -5,7 +5,7 @@ some kinds have (defaults, validation, columns, merge keys, selectable fields) l
 and are looked up by resource; a kind without such rules is simply stored.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -198,6 +198,18 @@ KINDS: Final[tuple[Kind, ...]] = (
 )
 # fmt: on
 
+OPTIONAL_KINDS: Final[Mapping[str, tuple[Kind, ...]]] = {
+    version: (
+        _grouped(version, "PodGroup", "podgroups", has_status=True),
+        _grouped(version, "Workload", "workloads"),
+    )
+    for version in ("scheduling.k8s.io/v1alpha2", "scheduling.k8s.io/v1beta1")
+}
+"""Group and version -> kinds that are served only if they are switched on."""
+POD_GROUPS: Final = "podgroups.scheduling.k8s.io"
+GROUP_WORKLOADS: Final = "workloads.scheduling.k8s.io"
+"""Where PodGroups and Workloads are stored, in the version that is served."""
+
 BY_PATH: Final[Mapping[tuple[str, str, str], Kind]] = {
     (kind.group, kind.version, kind.plural): kind for kind in KINDS
 }
@@ -238,7 +250,8 @@ def is_stored(kind: Kind) -> bool:
 class KindTable:
     """The kinds that a cluster serves: those of KINDS, and the custom ones that its CustomResourceDefinitions define."""
 
-    def __init__(self) -> None:
+    def __init__(self, versions: Iterable[str] = ()) -> None:
+        """``versions``: those of OPTIONAL_KINDS that are served."""
         self.by_path: dict[tuple[str, str, str], Kind] = dict(BY_PATH)
         self.by_type: dict[tuple[str, str], Kind] = dict(BY_GROUP_KIND)
         self.by_storage: dict[str, Kind] = {
@@ -249,6 +262,9 @@ class KindTable:
         """custom kind -> the schema of its objects (OpenAPI v3)."""
         self.version = 0
         """Counts the changes."""
+        for version in versions:
+            for kind in OPTIONAL_KINDS[version]:
+                self.add(kind, {"type": "object"})
 
     def __iter__(self) -> Iterator[Kind]:
         return iter(list(self.by_path.values()))

@@ -14,6 +14,7 @@ from app.sim.errors import (
 )
 from app.sim.objects import labels_of
 from app.sim.resources.devices.pod_entries import entry_mistakes, entry_status_mistakes
+from app.sim.resources.pod_groups import drop_scheduling_group, scheduling_group_mistakes
 from app.sim.resources.priority import admit_priority
 from app.sim.resources.quotas import admit_limits
 from app.sim.resources.runtime_class import admit_runtime_class
@@ -41,6 +42,9 @@ _FREE_FIELDS: Final = ("activeDeadlineSeconds", "terminationGracePeriodSeconds",
 class PodStrategy(KindStrategy):
     """The rules of pods: they are created as Pending with defaults from admission, and most of the spec is immutable."""
 
+    def admit(self, value: Object, api: "Api") -> None:
+        drop_scheduling_group(value["spec"], {}, api)
+
     def prepare_for_create(self, value: Object, api: "Api") -> None:
         admit_priority(value, api.priority_classes())
         admit_runtime_class(value, api)
@@ -55,6 +59,7 @@ class PodStrategy(KindStrategy):
     def prepare_for_update(self, value: Object, old: Object, api: "Api") -> None:
         super().prepare_for_update(value, old, api)
         spec = value["spec"]
+        drop_scheduling_group(spec, old["spec"], api)
         for name in ("priority", "preemptionPolicy", "priorityClassName"):
             if name in old["spec"]:
                 spec.setdefault(name, old["spec"][name])
@@ -146,6 +151,7 @@ def pod_spec_mistakes(spec: Object, path: str) -> list[Cause]:
     if spec.get("schedulingGates") and spec.get("nodeName"):
         detail = "cannot be set until all schedulingGates have been cleared"
         causes.append(forbidden_value(f"{path}.nodeName", detail))
+    causes += scheduling_group_mistakes(spec, path)
     return causes + _gate_mistakes(spec, path) + entry_mistakes(spec, path)
 
 

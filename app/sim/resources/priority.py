@@ -1,11 +1,14 @@
 """Priority admission: from ``priorityClassName`` to ``spec.priority`` and ``spec.preemptionPolicy``."""
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from app.sim.errors import forbidden
-from app.sim.resources.kinds import PODS
+from app.sim.resources.kinds import PODS, Kind
 from app.sim.store import Object
+
+if TYPE_CHECKING:
+    from app.sim.api import Api
 
 HIGHEST_USER_PRIORITY: Final = 1_000_000_000
 _DEFAULT_POLICY: Final = "PreemptLowerPriority"
@@ -38,7 +41,7 @@ def admit_priority(pod: Object, classes: Iterable[Object]) -> None:
     """
     spec = pod["spec"]
     name = spec.get("priorityClassName", "")
-    found = _default(classes) if not name else _named(name, classes, pod)
+    found = _default(classes) if not name else _named(name, classes, PODS, pod)
     value, policy = 0, _DEFAULT_POLICY
     if found is not None:
         spec["priorityClassName"] = found["metadata"]["name"]
@@ -48,11 +51,31 @@ def admit_priority(pod: Object, classes: Iterable[Object]) -> None:
     spec["preemptionPolicy"] = policy
 
 
-def _named(name: str, classes: Iterable[Object], pod: Object) -> Object:
+def admit_group_priority(group: Object, api: "Api") -> None:
+    """Sets the priority of a new PodGroup from its class, or from the default class. Raises 403."""
+    spec, kind = group["spec"], api.kinds.by_type[group["apiVersion"], group["kind"]]
+    name, classes = spec.get("priorityClassName", ""), api.priority_classes()
+    found = _default(classes) if not name else _named(name, classes, kind, group)
+    value = 0 if found is None else found["value"]
+    if spec.get("priority", value) != value:
+        why = (
+            f"priority set in the pod group ({spec['priority']}) must match the priority computed "
+            f"({value}) based on the priority class set in the spec"
+        )
+        raise forbidden(kind, group["metadata"].get("name", ""), why)
+    spec["priority"] = value
+    if found is not None:
+        spec["priorityClassName"] = found["metadata"]["name"]
+        if "PodGroupPreemptionPolicy" in api.features:
+            spec.setdefault("preemptionPolicy", found.get("preemptionPolicy", _DEFAULT_POLICY))
+
+
+def _named(name: str, classes: Iterable[Object], kind: Kind, value: Object) -> Object:
     for candidate in classes:
         if candidate["metadata"]["name"] == name:
             return candidate
-    raise forbidden(PODS, pod["metadata"]["name"], f"no PriorityClass with name {name} was found")
+    why = f"no PriorityClass with name {name} was found"
+    raise forbidden(kind, value["metadata"].get("name", ""), why)
 
 
 def _default(classes: Iterable[Object]) -> Object | None:

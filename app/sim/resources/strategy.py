@@ -26,8 +26,11 @@ _DEFAULT_CLASS: Final = (
 class KindStrategy:
     """The common rules: status is written through the status subresource only."""
 
+    def admit(self, value: Object, api: "Api") -> None:
+        """Changes a new object before it is validated. May raise 403."""
+
     def prepare_for_create(self, value: Object, api: "Api") -> None:
-        """Changes a new object before it is validated and stored."""
+        """Changes a new object that is valid, before it is stored. May raise 403."""
 
     def prepare_for_update(self, value: Object, old: Object, api: "Api") -> None:  # noqa: ARG002
         """Changes an updated object; ``old`` must not be changed."""

@@ -36,11 +36,11 @@ def _invalid(field: str, value: str, errors: Iterable[str]) -> list[Cause]:
     return [invalid_value(field, value, error) for error in errors]
 
 
-def _segment_mistakes(name: str) -> list[Cause]:
+def segment_mistakes(field: str, name: str) -> list[Cause]:
     """Checks a name that may be anything that a path can have between two slashes."""
     details = [f"may not be '{name}'"] if name in (".", "..") else []
     details += [f"may not contain '{part}'" for part in ("/", "%") if part in name]
-    return _invalid("metadata.name", name, details)
+    return _invalid(field, name, details)
 
 
 def metadata_mistakes(kind: Kind, value: Object) -> list[Cause]:
@@ -50,7 +50,7 @@ def metadata_mistakes(kind: Kind, value: Object) -> list[Cause]:
     if not name:
         return [required("metadata.name", "name or generateName is required")]
     if kind.group in _NAMED_BY_SEGMENT:
-        causes = _segment_mistakes(name)
+        causes = segment_mistakes("metadata.name", name)
     else:
         causes = name_mistakes("metadata.name", name, single_label=kind.plural in _NAMED_BY_LABEL)
     causes += label_mistakes("metadata.labels", metadata.get("labels", {}))

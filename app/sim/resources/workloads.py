@@ -2,7 +2,9 @@
 
 from typing import TYPE_CHECKING, Any, Final
 
-from app.sim.errors import Cause, invalid_value, required
+from app.sim.errors import Cause, forbidden, invalid_value, required
+from app.sim.resources.kinds import BY_RESOURCE
+from app.sim.resources.pod_groups import drop_scheduling_group, gang_of_job
 from app.sim.resources.pods import pod_spec_mistakes
 from app.sim.resources.strategy import KindStrategy
 from app.sim.selectors import selects_labels
@@ -35,6 +37,24 @@ class WorkloadStrategy(KindStrategy):
 
     def __init__(self, selector: str = "required") -> None:
         self.selector = selector
+
+    def admit(self, value: Object, api: "Api") -> None:
+        template = value["spec"].get("template")
+        if isinstance(template, dict):
+            drop_scheduling_group(template.get("spec") or {}, {}, api)
+
+    def prepare_for_update(self, value: Object, old: Object, api: "Api") -> None:
+        super().prepare_for_update(value, old, api)
+        if value["kind"] != "Job" or value["spec"].get("parallelism") == old["spec"].get(
+            "parallelism"
+        ):
+            return
+        group = gang_of_job(old, api)
+        if group:
+            why = (
+                f'cannot change parallelism for a Job referencing gang-scheduled PodGroup "{group}"'
+            )
+            raise forbidden(BY_RESOURCE["jobs.batch"], value["metadata"]["name"], why)
 
     def prepare_for_create(self, value: Object, api: "Api") -> None:  # noqa: ARG002
         if value["kind"] == "Job" and not value["spec"].get("manualSelector"):

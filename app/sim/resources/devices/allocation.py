@@ -199,21 +199,26 @@ def _device(value: Object, path: str, allocated: set[DeviceKey]) -> list[Cause]:
     conditions, where = value.get("conditions", ()), f"{path}.conditions"
     if len(conditions) > _MAX_CONDITIONS:
         causes.append(too_many(where, len(conditions), _MAX_CONDITIONS))
-    causes += distinct(conditions, where, _condition, key=_type, at=".type")
+    causes += distinct(conditions, where, condition, key=condition_type, at=".type")
     if value.get("data") is not None:
         causes += raw_object(value["data"], f"{path}.data")
     return causes + _network(value.get("networkData") or {}, f"{path}.networkData")
 
 
-def _type(condition: Object) -> str:
-    return str(condition.get("type", ""))
+def condition_type(value: Object) -> str:
+    """The key of a list of conditions."""
+    return str(value.get("type", ""))
 
 
-def _condition(value: Object, path: str) -> list[Cause]:
-    causes = label_key_mistakes(f"{path}.type", _type(value))
+def condition(value: Object, path: str) -> list[Cause]:
+    """A Condition of metav1."""
+    causes = label_key_mistakes(f"{path}.type", condition_type(value))
     status, reason = value.get("status", ""), value.get("reason", "")
     if status not in _STATUSES:
         causes.append(unsupported_value(f"{path}.status", f'"{status}"', _STATUSES))
+    if value.get("observedGeneration", 0) < 0:
+        generation, detail = value["observedGeneration"], "must be greater than or equal to zero"
+        causes.append(invalid_value(f"{path}.observedGeneration", generation, detail))
     if not value.get("lastTransitionTime"):
         causes.append(required(f"{path}.lastTransitionTime"))
     if not reason:

@@ -1,0 +1,66 @@
+"""What is off by default: feature gates and versions of the API, by the names that kube-apiserver has for them."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+GATES: Final[Mapping[str, tuple[str, ...]]] = {
+    "GenericWorkload": (),
+    "GangScheduling": ("GenericWorkload",),
+    "TopologyAwareWorkloadScheduling": ("GenericWorkload",),
+    "WorkloadAwarePreemption": ("GangScheduling",),
+    "DRAWorkloadResourceClaims": ("GenericWorkload",),
+    "WorkloadWithJob": ("GenericWorkload",),
+    "PodGroupPreemptionPolicy": ("GenericWorkload",),
+}
+"""Feature gate -> the gates that it needs."""
+
+VERSIONS: Final = ("scheduling.k8s.io/v1alpha2", "scheduling.k8s.io/v1beta1")
+"""Versions that can be served. They have the same kinds, so one of them at most."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Features:
+    """What is switched on."""
+
+    gates: frozenset[str] = frozenset()
+    versions: frozenset[str] = frozenset()
+
+    def __contains__(self, gate: str) -> bool:
+        return gate in self.gates
+
+
+NO_FEATURES: Final = Features()
+
+
+def parse_features(gates: Iterable[str], runtime_config: Iterable[str]) -> Features:
+    """Reads the flags ``--feature-gates`` and ``--runtime-config``, each of which may be repeated.
+
+    Raises ValueError for a name that is not known, and for a combination that cannot be.
+    """
+    on = _switched_on(gates, "feature gate", GATES)
+    for gate in sorted(on):
+        missing = [needed for needed in GATES[gate] if needed not in on]
+        if missing:
+            raise ValueError(f"feature gate {gate} needs {', '.join(missing)}")
+    versions = _switched_on(runtime_config, "version of the API", VERSIONS)
+    if len(versions) > 1:
+        raise ValueError(f"only one of {' and '.join(sorted(versions))} can be served")
+    if versions and "GenericWorkload" not in on:
+        raise ValueError(f"{' '.join(versions)} needs the feature gate GenericWorkload")
+    return Features(gates=on, versions=versions)
+
+
+def _switched_on(flags: Iterable[str], what: str, known: Iterable[str]) -> frozenset[str]:
+    """The names with the value true in texts such as ``A=true,B=false``. A later value replaces an earlier one."""
+    values: dict[str, bool] = {}
+    for part in ",".join(flags).split(","):
+        name, equals, text = part.strip().partition("=")
+        if not name:
+            continue
+        if name not in known:
+            raise ValueError(f"unknown {what}: {name} (known: {', '.join(known)})")
+        if equals and text not in ("true", "false"):
+            raise ValueError(f"{name} must be true or false, not {text!r}")
+        values[name] = text != "false"
+    return frozenset(name for name, value in values.items() if value)

@@ -1,0 +1,423 @@
+"""scheduling.k8s.io: PodGroups and Workloads, in the versions v1alpha2 (Kubernetes 1.36) and v1beta1 (1.37)."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from app.sim.errors import (
+    Cause,
+    duplicate_value,
+    forbidden,
+    invalid_value,
+    required,
+    unsupported_value,
+)
+from app.sim.objects import controller_reference, is_being_deleted
+from app.sim.resources.devices.allocation import condition, condition_type
+from app.sim.resources.devices.checks import distinct, each, label, named, subdomain
+from app.sim.resources.kinds import POD_GROUPS, Kind
+from app.sim.resources.priority import HIGHEST_USER_PRIORITY, admit_group_priority
+from app.sim.resources.strategy import KindStrategy, WithoutStatus
+from app.sim.resources.validation import label_key_mistakes, segment_mistakes
+from app.sim.store import Object
+
+if TYPE_CHECKING:
+    from app.sim.api import Api
+
+PROTECTION: Final = "scheduling.k8s.io/podgroup-protection"
+"""The finalizer of a PodGroup that pods may still belong to."""
+V1ALPHA2: Final = "scheduling.k8s.io/v1alpha2"
+V1BETA1: Final = "scheduling.k8s.io/v1beta1"
+
+_MOST_TEMPLATES: Final = 8
+_MOST_CLAIMS: Final = 4
+_LOWEST_PRIORITY: Final = -(2**31)
+_HIGHEST_COUNT: Final = 2**31 - 1
+_IMMUTABLE: Final = "field is immutable"
+_NEVER: Final = "-"
+"""Stands for a gate that is not known here and so always off."""
+
+_GATED: Final[Mapping[str, Mapping[str, str]]] = {
+    V1ALPHA2: {
+        "schedulingConstraints": "TopologyAwareWorkloadScheduling",
+        "resourceClaims": "DRAWorkloadResourceClaims",
+        "disruptionMode": "WorkloadAwarePreemption",
+        "priorityClassName": "WorkloadAwarePreemption",
+        "priority": "WorkloadAwarePreemption",
+    },
+    V1BETA1: {
+        "schedulingConstraints": "TopologyAwareWorkloadScheduling",
+        "resourceClaims": "DRAWorkloadResourceClaims",
+        "preemptionPolicy": "PodGroupPreemptionPolicy",
+        "parentCompositePodGroupName": _NEVER,
+    },
+}
+"""version -> field of a group or a template -> the gate without which it is dropped."""
+_FIXED: Final[Mapping[str, Sequence[str]]] = {
+    V1ALPHA2: ("podGroupTemplateRef", "schedulingPolicy", *_GATED[V1ALPHA2]),
+    V1BETA1: (
+        *("workloadRef", "disruptionMode", "priorityClassName", "priority"),
+        *_GATED[V1BETA1],
+    ),
+}
+"""version -> fields of a group that cannot change."""
+
+
+def set_group_defaults(group: Object) -> None:
+    """Sets the defaults of a PodGroup, and the fields that are shown when they are empty."""
+    spec = group.setdefault("spec", {})
+    if group["apiVersion"] == V1ALPHA2:
+        spec.setdefault("podGroupTemplateRef", None)
+        spec.setdefault("disruptionMode", "Pod")
+    else:
+        spec.setdefault("disruptionMode", {"single": {}})
+    _drop_empty_topology(spec)
+    group.setdefault("status", {})
+
+
+def set_workload_defaults(workload: Object) -> None:
+    """Sets the fields of a Workload that are shown when they are empty."""
+    for template in workload.setdefault("spec", {}).get("podGroupTemplates") or ():
+        if workload["apiVersion"] == V1ALPHA2:
+            template.setdefault("schedulingConstraints", None)
+        _drop_empty_topology(template)
+
+
+def _drop_empty_topology(spec: Object) -> None:
+    constraints = spec.get("schedulingConstraints") or {}
+    if constraints.get("topology") == []:
+        spec["schedulingConstraints"] = {
+            name: part for name, part in constraints.items() if name != "topology"
+        }
+
+
+def drop_scheduling_group(spec: Object, old: Object, api: "Api") -> None:
+    """Removes a pod's group if there are no groups, unless the pod had one before."""
+    if "GenericWorkload" not in api.features and "schedulingGroup" not in old:
+        spec.pop("schedulingGroup", None)
+
+
+def scheduling_group_mistakes(spec: Object, path: str) -> list[Cause]:
+    """Checks the group that a pod spec names."""
+    if "schedulingGroup" not in spec:
+        return []
+    field, name = (
+        f"{path}.schedulingGroup.podGroupName",
+        spec["schedulingGroup"].get("podGroupName"),
+    )
+    if name is None:
+        return [invalid_value(field, None, "must specify one of: `podGroupName`")]
+    return subdomain(_text(name), field)
+
+
+def group_name(pod: Object) -> str:
+    """The name of the group that a pod belongs to; empty without one."""
+    return str((pod["spec"].get("schedulingGroup") or {}).get("podGroupName") or "")
+
+
+def gang_of_job(job: Object, api: "Api") -> str:
+    """The name of the PodGroup with a gang policy that a Job's pods belong to; empty without one."""
+    kind = api.kinds.by_storage.get(POD_GROUPS)
+    if kind is None or kind.group_version != V1ALPHA2:
+        return ""
+    namespace, name = job["metadata"]["namespace"], group_name(job["spec"]["template"])
+    if name:
+        found = api.find(kind, namespace, name)
+        groups = [] if found is None else [found.value]
+    else:
+        records = api.store[kind.storage].ordered(namespace=namespace)
+        groups = [each.value for each in records if _is_controlled(each.value, job)]
+    for group in groups:
+        if "gang" in group["spec"].get("schedulingPolicy", {}):
+            return str(group["metadata"]["name"])
+    return ""
+
+
+def _is_controlled(value: Object, owner: Object) -> bool:
+    reference = controller_reference(value)
+    return reference is not None and reference["uid"] == owner["metadata"]["uid"]
+
+
+class PodGroupStrategy(KindStrategy):
+    """A group gets its priority and its finalizer when it is created, and little of it can change."""
+
+    def admit(self, value: Object, api: "Api") -> None:
+        spec, metadata = value["spec"], value["metadata"]
+        if value["apiVersion"] == V1BETA1 or "WorkloadAwarePreemption" in api.features:
+            admit_group_priority(value, api)
+        metadata["finalizers"] = _with(metadata.get("finalizers", []), PROTECTION)
+        _drop_disabled(spec, {}, value["apiVersion"], api)
+        value["status"] = {}
+
+    def prepare_for_create(self, value: Object, api: "Api") -> None:
+        if value["apiVersion"] == V1ALPHA2:
+            _check_template(value, api)
+
+    def prepare_for_update(self, value: Object, old: Object, api: "Api") -> None:
+        super().prepare_for_update(value, old, api)
+        _drop_disabled(value["spec"], old["spec"], value["apiVersion"], api)
+
+    def mistakes(self, value: Object) -> list[Cause]:
+        spec, path = value.get("spec") or {}, "spec"
+        if value["apiVersion"] == V1ALPHA2:
+            causes = _template_ref(spec.get("podGroupTemplateRef"), f"{path}.podGroupTemplateRef")
+        else:
+            causes = _workload_ref(spec.get("workloadRef"), f"{path}.workloadRef")
+        return causes + _group_mistakes(spec, path, value["apiVersion"])
+
+    def update_mistakes(self, value: Object, old: Object) -> list[Cause]:
+        spec, before, version = value["spec"], old["spec"], value["apiVersion"]
+        changed = [name for name in _FIXED[version] if spec.get(name) != before.get(name)]
+        if spec["schedulingPolicy"].keys() != before["schedulingPolicy"].keys():
+            changed += [] if "schedulingPolicy" in changed else ["schedulingPolicy"]
+        return [invalid_value(f"spec.{name}", None, _IMMUTABLE) for name in changed]
+
+    def prepare_status(self, value: Object, old: Object) -> None:
+        """Nothing but the status changes."""
+        value["metadata"] = dict(old["metadata"])
+        value.setdefault("status", {})
+
+    def status_mistakes(self, value: Object, old: Object, api: "Api") -> list[Cause]:  # noqa: ARG002
+        status = value["status"]
+        conditions = _list(status.get("conditions") or [])
+        causes = distinct(
+            conditions, "status.conditions", condition, key=condition_type, at=".type"
+        )
+        statuses = _list(status.get("resourceClaimStatuses") or [])
+        where = "status.resourceClaimStatuses"
+        if len(statuses) <= _MOST_CLAIMS:
+            causes += _duplicates(statuses, where)
+        claims = {claim["name"] for claim in value["spec"].get("resourceClaims") or ()}
+        for index, entry in enumerate(statuses):
+            if entry.get("name") not in claims:
+                detail = "must match the name of an entry in `spec.resourceClaims`"
+                field = f"{where}[{index}].name"
+                causes.append(invalid_value(field, entry.get("name", ""), detail))
+        return causes + each(statuses, where, _claim_status, most=_MOST_CLAIMS)
+
+
+class GroupWorkloadStrategy(WithoutStatus):
+    """A Workload is templates of groups, which nothing acts on; most of it cannot change."""
+
+    def admit(self, value: Object, api: "Api") -> None:
+        for template in _list(value["spec"].get("podGroupTemplates") or []):
+            _drop_disabled(template, {}, value["apiVersion"], api)
+        value.pop("status", None)
+
+    def prepare_for_update(self, value: Object, old: Object, api: "Api") -> None:
+        templates = _list(value["spec"].get("podGroupTemplates") or [])
+        before = old["spec"].get("podGroupTemplates") or []
+        for index, template in enumerate(templates):
+            known = before[index] if index < len(before) else {}
+            _drop_disabled(template, known, value["apiVersion"], api)
+        value.pop("status", None)
+
+    def mistakes(self, value: Object) -> list[Cause]:
+        spec, version = value.get("spec") or {}, value["apiVersion"]
+        causes = _controller_ref(spec.get("controllerRef"), "spec.controllerRef")
+        templates, path = _list(spec.get("podGroupTemplates") or []), "spec.podGroupTemplates"
+        if not templates:
+            return [*causes, required(path)]
+        if len(templates) <= _MOST_TEMPLATES:
+            causes += _duplicates(templates, path)
+
+        def template(item: Any, where: str) -> list[Cause]:
+            name = _text(item.get("name", ""))
+            own = label(name, f"{where}.name") if name else [required(f"{where}.name")]
+            return own + _group_mistakes(item, where, version)
+
+        return causes + each(templates, path, template, most=_MOST_TEMPLATES)
+
+    def update_mistakes(self, value: Object, old: Object) -> list[Cause]:
+        spec, before = (_comparable(each["spec"], value["apiVersion"]) for each in (value, old))
+        return [
+            invalid_value(f"spec.{name}", None, _IMMUTABLE)
+            for name in ("controllerRef", "podGroupTemplates")
+            if spec.get(name) != before.get(name)
+        ]
+
+
+def _comparable(spec: Object, version: str) -> Object:
+    """The part of a Workload's spec that cannot change: in v1beta1 the size of a gang can."""
+    if version == V1ALPHA2:
+        return spec
+    templates = [
+        template | {"schedulingPolicy": sorted(template.get("schedulingPolicy") or {})}
+        for template in spec.get("podGroupTemplates") or ()
+    ]
+    return spec | {"podGroupTemplates": templates}
+
+
+def _with(names: list[str], name: str) -> list[str]:
+    return names if name in names else [*names, name]
+
+
+def _drop_disabled(spec: Object, old: Object, version: str, api: "Api") -> None:
+    """Removes the fields whose gates are off, unless they were in use before."""
+    for name, gate in _GATED[version].items():
+        if gate not in api.features and old.get(name) is None and spec.get(name) is not None:
+            spec.pop(name)
+
+
+def _check_template(group: Object, api: "Api") -> None:
+    """Checks that the template that a group names exists. Raises 403."""
+    reference = (group["spec"].get("podGroupTemplateRef") or {}).get("workload")
+    if reference is None:
+        return
+    kinds, metadata = api.kinds.by_type, group["metadata"]
+    name, template = reference["workloadName"], reference["podGroupTemplateName"]
+    found = api.find(kinds[V1ALPHA2, "Workload"], metadata["namespace"], name)
+    if found is None:
+        why = f'Workload "{name}" not found'
+    elif is_being_deleted(found.value):
+        why = f'Workload "{name}" is being deleted'
+    elif all(each["name"] != template for each in found.value["spec"]["podGroupTemplates"]):
+        why = f'PodGroupTemplate "{template}" not found in Workload "{name}"'
+    else:
+        return
+    kind: Kind = kinds[V1ALPHA2, "PodGroup"]
+    raise forbidden(kind, metadata["name"], f"PodGroup rejected: {why}")
+
+
+# ---------------------------------------------------------------- parts
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"a text is expected, not {value!r}")
+    return value
+
+
+def _list(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise TypeError(f"a list is expected, not {value!r}")
+    return value
+
+
+def _number(value: Any) -> int:
+    """A number of 32 bits."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"a number is expected, not {value!r}")
+    if not _LOWEST_PRIORITY <= value <= _HIGHEST_COUNT:
+        raise ValueError(f"{value} does not fit into 32 bits")
+    return value
+
+
+def _union(value: Object, path: str, *members: str) -> list[Cause]:
+    """Checks that exactly one member is set."""
+    found = [name for name in members if value.get(name) is not None]
+    listed = ", ".join(f"`{name}`" for name in members)
+    if not found:
+        return [invalid_value(path, "", f"must specify one of: {listed}")]
+    if len(found) > 1:
+        told = f"{{{', '.join(found)}}}"
+        return [invalid_value(path, told, f"must specify exactly one of: {listed}")]
+    return []
+
+
+def _duplicates(items: list[Any], path: str) -> list[Cause]:
+    """Checks that no two items have the same name."""
+    names = [named(item) for item in items]
+    return [
+        duplicate_value(f"{path}[{index}]", items[index])
+        for index, name in enumerate(names)
+        if name in names[:index]
+    ]
+
+
+def _named_by(
+    value: Object, path: str, name: str, check: Callable[[str, str], list[Cause]]
+) -> list[Cause]:
+    """Checks a name that is required."""
+    given = _text(value.get(name, ""))
+    return check(given, f"{path}.{name}") if given else [required(f"{path}.{name}")]
+
+
+def _template_ref(value: Any, path: str) -> list[Cause]:
+    if value is None:
+        return []
+    causes = _union(value, path, "workload")
+    if value.get("workload") is not None:
+        where = f"{path}.workload"
+        causes += _named_by(value["workload"], where, "workloadName", subdomain)
+        causes += _named_by(value["workload"], where, "podGroupTemplateName", label)
+    return causes
+
+
+def _workload_ref(value: Any, path: str) -> list[Cause]:
+    if value is None:
+        return []
+    causes = _named_by(value, path, "workloadName", subdomain)
+    return causes + _named_by(value, path, "templateName", label)
+
+
+def _controller_ref(value: Any, path: str) -> list[Cause]:
+    if value is None:
+        return []
+    group = _text(value.get("apiGroup", ""))
+    causes = subdomain(group, f"{path}.apiGroup") if group else []
+    for name in ("kind", "name"):
+        causes += _named_by(value, path, name, _segment)
+    return causes
+
+
+def _segment(name: str, path: str) -> list[Cause]:
+    return segment_mistakes(path, name)
+
+
+def _group_mistakes(spec: Object, path: str, version: str) -> list[Cause]:
+    """Checks what a group and a template of one have in common."""
+    policy, where = spec.get("schedulingPolicy") or {}, f"{path}.schedulingPolicy"
+    causes = _union(policy, where, "basic", "gang")
+    if policy.get("gang") is not None:
+        causes += _gang(policy["gang"], f"{where}.gang")
+    constraints = spec.get("schedulingConstraints") or {}
+    topology = _list(constraints.get("topology") or [])
+    causes += each(topology, f"{path}.schedulingConstraints.topology", _topology, most=1)
+    claims, where = _list(spec.get("resourceClaims") or []), f"{path}.resourceClaims"
+    if len(claims) <= _MOST_CLAIMS:
+        causes += _duplicates(claims, where)
+    causes += each(claims, where, _claim, most=_MOST_CLAIMS)
+    if spec.get("disruptionMode") is not None:
+        causes += _disruption_mode(spec["disruptionMode"], f"{path}.disruptionMode", version)
+    class_name = _text(spec.get("priorityClassName", ""))
+    causes += subdomain(class_name, f"{path}.priorityClassName") if class_name else []
+    priority = spec.get("priority")
+    if priority is not None and priority > HIGHEST_USER_PRIORITY:
+        detail = f"must be less than or equal to {HIGHEST_USER_PRIORITY}"
+        causes.append(invalid_value(f"{path}.priority", _number(priority), detail))
+    return causes
+
+
+def _gang(value: Object, path: str) -> list[Cause]:
+    count = _number(value.get("minCount", 0))
+    if count == 0:
+        return [required(f"{path}.minCount")]
+    detail = "must be greater than or equal to 1"
+    return [invalid_value(f"{path}.minCount", count, detail)] if count < 0 else []
+
+
+def _topology(value: Object, path: str) -> list[Cause]:
+    key = _text(value.get("key", ""))
+    return label_key_mistakes(f"{path}.key", key) if key else [required(f"{path}.key")]
+
+
+def _claim(value: Object, path: str) -> list[Cause]:
+    sources = ("resourceClaimName", "resourceClaimTemplateName")
+    causes = _union(value, path, *sources) + _named_by(value, path, "name", label)
+    for name in sources:
+        if value.get(name) is not None:
+            causes += subdomain(_text(value[name]), f"{path}.{name}")
+    return causes
+
+
+def _claim_status(value: Object, path: str) -> list[Cause]:
+    name = value.get("resourceClaimName")
+    return [] if name is None else subdomain(_text(name), f"{path}.resourceClaimName")
+
+
+def _disruption_mode(value: Any, path: str, version: str) -> list[Cause]:
+    if version != V1ALPHA2:
+        return _union(value, path, "single", "all")
+    known = ("Pod", "PodGroup")
+    mode = _text(value)
+    return [] if mode in known else [unsupported_value(path, f'"{mode}"', known)]

@@ -1,0 +1,251 @@
+"""PodGroups and Workloads of scheduling.k8s.io, and what holds them."""
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from click.testing import CliRunner
+
+from app.cli.root import main
+from app.sim import ClusterOptions, EmbeddedCluster
+from app.sim.errors import ApiError
+from app.sim.features import Features, parse_features
+from app.sim.resources.kinds import Kind
+from tests.shell.sim.client import PODS as POD_PATH
+from tests.shell.sim.client import TABLE, Client, pod
+from tests.shell.sim.pod_group_cases import (
+    CASES,
+    GATES,
+    PREPARED,
+    ROOT,
+    VERSION,
+    created,
+    recorded,
+    summary,
+)
+
+ON = parse_features([",".join(f"{gate}=true" for gate in GATES)], [f"{VERSION}=true"])
+NEWER = "scheduling.k8s.io/v1beta1"
+CUSTOM = "scheduling.x-k8s.io/v1alpha1"
+DEFINITION = Path("tests/manifests/podgroups.scheduling.x-k8s.io.yaml").absolute()
+GANG = {"schedulingPolicy": {"gang": {"minCount": 2}}}
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[EmbeddedCluster]:
+    async with EmbeddedCluster(ClusterOptions(features=ON)) as running:
+        yield running
+
+
+def served(cluster: EmbeddedCluster, kind: str, version: str = VERSION) -> Kind:
+    return cluster.api.kinds.by_type[version, kind]
+
+
+def grouped(name: str, group: str = "g") -> dict[str, Any]:
+    return pod(name, schedulingGroup={"podGroupName": group})
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case['resource']}-{case['name']}")
+async def test_answers_are_those_of_kubernetes(client: Client, case: dict[str, Any]) -> None:
+    for path, body in PREPARED:
+        await client.create(path, body)
+    path = f"{ROOT}/{case['resource']}"
+    answer = await client.post(path, created(case))
+    if "patch" in case:
+        assert answer.status == 201
+        path = "/".join(filter(None, (path, case["name"], case["subresource"])))
+        answer = await client.patch(path, case["patch"])
+    assert summary(answer.status, answer.body) == recorded(case)
+
+
+async def test_nothing_of_it_is_served_by_default() -> None:
+    async with EmbeddedCluster() as plain, aiohttp.ClientSession() as session:
+        client = Client(session, plain.url)
+        assert (await client.get(f"{ROOT}/podgroups")).status == 404
+        versions = (await client.get("/apis/scheduling.k8s.io")).body["versions"]
+        assert [each["version"] for each in versions] == ["v1"]
+        assert "schedulingGroup" not in (await client.create(POD_PATH, grouped("p")))["spec"]
+
+
+async def test_fields_without_their_gates_are_dropped() -> None:
+    features = parse_features(["GenericWorkload=true"], [f"{VERSION}=true"])
+    async with EmbeddedCluster(ClusterOptions(features=features)) as cluster:
+        spec = GANG | {"schedulingConstraints": {"topology": [{"key": "rack"}]}, "priority": 7}
+        spec |= {"resourceClaims": [{"name": "a", "resourceClaimName": "x"}]}
+        body = {"metadata": {"name": "g"}, "spec": spec}
+        made = cluster.api.create(served(cluster, "PodGroup"), "default", body).value
+        assert made["spec"] == GANG | {"podGroupTemplateRef": None}
+
+
+async def test_discovery_and_tables(client: Client) -> None:
+    group = (await client.get("/apis/scheduling.k8s.io")).body
+    assert [each["version"] for each in group["versions"]] == ["v1", "v1alpha2"]
+    assert group["preferredVersion"]["version"] == "v1"
+    resources = (await client.get(f"/apis/{VERSION}")).body["resources"]
+    assert [each["name"] for each in resources] == ["podgroups", "podgroups/status", "workloads"]
+    await client.create(f"{ROOT}/podgroups", {"metadata": {"name": "g"}, "spec": GANG})
+    for conditions, shown in (
+        ([], "Pending"),
+        ([("PodGroupScheduled", "False")], "Unschedulable"),
+        ([("PodGroupScheduled", "True")], "Scheduled"),
+        ([("PodGroupScheduled", "True"), ("DisruptionTarget", "True")], "Because"),
+    ):
+        status = {"conditions": [condition(*each) for each in conditions]}
+        await client.patch(f"{ROOT}/podgroups/g/status", {"status": status})
+        (row,) = (await client.get(f"{ROOT}/podgroups", accept=TABLE)).body["rows"]
+        assert row["cells"][:4] == ["g", "Gang", "<none>", shown]
+
+
+def condition(type_: str, status: str) -> dict[str, str]:
+    when = "2026-01-01T00:00:00Z"
+    return {
+        "type": type_,
+        "status": status,
+        "reason": "Because",
+        "message": "",
+        "lastTransitionTime": when,
+    }
+
+
+async def test_conditions_are_merged_by_their_type(client: Client) -> None:
+    await client.create(f"{ROOT}/podgroups", {"metadata": {"name": "g"}, "spec": GANG})
+    for type_ in ("PodGroupScheduled", "DisruptionTarget"):
+        answer = await client.patch(
+            f"{ROOT}/podgroups/g/status",
+            {"status": {"conditions": [condition(type_, "True")]}},
+            content_type="application/strategic-merge-patch+json",
+        )
+    found = {each["type"] for each in answer.body["status"]["conditions"]}
+    assert found == {"PodGroupScheduled", "DisruptionTarget"}
+
+
+async def test_a_group_stays_until_its_last_pod_has_ended(client: Client) -> None:
+    await client.create(f"{ROOT}/podgroups", {"metadata": {"name": "g"}, "spec": GANG})
+    for name in ("a", "b"):
+        await client.create(POD_PATH, grouped(name))
+    await client.create(POD_PATH, grouped("c", "other"))
+    await client.delete(f"{ROOT}/podgroups/g")
+    assert (await client.get(f"{ROOT}/podgroups/g")).body["metadata"]["deletionTimestamp"]
+    await client.delete(f"{POD_PATH}/a")
+    assert (await client.get(f"{ROOT}/podgroups/g")).status == 200
+    await client.patch(f"{POD_PATH}/b/status", {"status": {"phase": "Succeeded"}})
+    assert (await client.get(f"{ROOT}/podgroups/g")).status == 404
+
+
+async def test_the_pods_group_is_checked_and_cannot_change(client: Client) -> None:
+    for group in ({}, {"podGroupName": "A_"}, {"podGroupName": ""}):
+        assert (await client.post(POD_PATH, pod("p", schedulingGroup=group))).status == 422
+    assert (await client.post(POD_PATH, pod("p", schedulingGroup="g"))).status == 400
+    await client.create(POD_PATH, grouped("p"))
+    change = {"spec": {"schedulingGroup": {"podGroupName": "h"}}}
+    assert (await client.patch(f"{POD_PATH}/p", change)).status == 422
+
+
+@pytest.mark.parametrize(
+    ("gates", "config", "text"),
+    [
+        (["Gangs=true"], [], "unknown feature gate: Gangs"),
+        ([], ["scheduling.k8s.io/v9=true"], "unknown version of the API"),
+        (["GenericWorkload=yes"], [], "must be true or false"),
+        (["GangScheduling=true"], [], "GangScheduling needs GenericWorkload"),
+        ([], [f"{VERSION}=true"], "needs the feature gate GenericWorkload"),
+        (["GenericWorkload=true"], [f"{VERSION}=true,{NEWER}=true"], "only one of"),
+    ],
+)
+def test_flags_that_are_refused(gates: list[str], config: list[str], text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        parse_features(gates, config)
+    flags = [f"--feature-gates={each}" for each in gates]
+    flags += [f"--runtime-config={each}" for each in config]
+    result = CliRunner().invoke(main, ["apiserver", *flags])
+    assert result.exit_code != 0
+    assert text in result.output
+
+
+def test_later_flags_replace_earlier_ones() -> None:
+    found = parse_features(["GenericWorkload=true,", "GenericWorkload=false"], [f"{VERSION}=false"])
+    assert found == Features()
+    assert parse_features(["GenericWorkload"], []).gates == {"GenericWorkload"}
+
+
+# ---------------------------------------------------------------- the version of 1.37
+
+
+@pytest.fixture
+async def newer() -> AsyncIterator[EmbeddedCluster]:
+    gates = ["GenericWorkload=true,TopologyAwareWorkloadScheduling=true"]
+    features = parse_features(gates, [f"{NEWER}=true"])
+    async with EmbeddedCluster(ClusterOptions(features=features)) as running:
+        yield running
+
+
+async def test_the_newer_version(newer: EmbeddedCluster) -> None:
+    async with aiohttp.ClientSession() as session:
+        client = Client(session, newer.url)
+        path = f"/apis/{NEWER}/namespaces/default/podgroups"
+        reference = {"workloadName": "w", "templateName": "t"}
+        body = {"metadata": {"name": "g"}, "spec": GANG | {"workloadRef": reference}}
+        made = await client.create(path, body)
+        assert made["spec"]["disruptionMode"] == {"single": {}}
+        assert (made["spec"]["priority"], made["apiVersion"]) == (0, NEWER)
+        more = {"spec": {"schedulingPolicy": {"gang": {"minCount": 5}}}}
+        assert (await client.patch(f"{path}/g", more)).body["spec"]["schedulingPolicy"] == (
+            more["spec"]["schedulingPolicy"]
+        )
+        for change in (
+            {"schedulingPolicy": {"gang": None, "basic": {}}},
+            {"schedulingPolicy": {"gang": {"minCount": 0}}},
+            {"workloadRef": {"workloadName": "v"}},
+            {"disruptionMode": {"single": None, "all": {}}},
+            {"priority": 3},
+        ):
+            assert (await client.patch(f"{path}/g", {"spec": change})).status == 422
+        for spec in (
+            {"workloadRef": {"workloadName": "w"}},
+            {"disruptionMode": "Pod"},
+            {"disruptionMode": {"single": {}, "all": {}}},
+        ):
+            body = {"metadata": {"name": "h"}, "spec": GANG | spec}
+            assert (await client.post(path, body)).status in (400, 422)
+        row = (await client.get(path, accept=TABLE)).body["rows"][0]
+        assert row["cells"][:4] == ["g", "Gang", "w", "Pending"]
+
+
+async def test_templates_of_the_newer_version(newer: EmbeddedCluster) -> None:
+    kind = served(newer, "Workload", NEWER)
+    template = {"name": "t"} | GANG
+    body = {"metadata": {"name": "w"}, "spec": {"podGroupTemplates": [template]}}
+    made = newer.api.create(kind, "default", body).value
+    larger = template | {"schedulingPolicy": {"gang": {"minCount": 9}}}
+    spec = {"podGroupTemplates": [larger]}
+    changed, _ = newer.api.update(kind, "default", "w", made | {"spec": spec})
+    assert changed.value["spec"]["podGroupTemplates"][0]["schedulingPolicy"]["gang"] == {
+        "minCount": 9
+    }
+    more = {"podGroupTemplates": [larger, larger | {"name": "u"}]}
+    with pytest.raises(ApiError, match="field is immutable"):
+        newer.api.update(kind, "default", "w", changed.value | {"spec": more})
+
+
+# ---------------------------------------------------------------- groups as custom resources
+
+
+async def test_groups_of_scheduler_plugins_are_custom_resources(tmp_path: Path) -> None:
+    group = {"apiVersion": CUSTOM, "kind": "PodGroup", "metadata": {"name": "g"}}
+    manifest = tmp_path / "group.json"
+    manifest.write_text(json.dumps(group | {"spec": {"minMember": 3}}))
+    options = ClusterOptions(load=(DEFINITION, manifest))
+    async with EmbeddedCluster(options) as cluster, aiohttp.ClientSession() as session:
+        client = Client(session, cluster.url)
+        path = f"/apis/{CUSTOM}/namespaces/default/podgroups/g"
+        found = (await client.get(path)).body
+        assert (found["spec"]["minMember"], found["metadata"]["generation"]) == (3, 1)
+        answer = await client.patch(f"{path}/status", {"status": {"phase": "Running"}})
+        assert answer.body["status"] == {"phase": "Running"}
+        assert answer.body["metadata"]["generation"] == 1
+        definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+        definition = (await client.get(f"{definitions}/podgroups.{CUSTOM.partition('/')[0]}")).body
+        assert {each["status"] for each in definition["status"]["conditions"]} == {"True"}
