@@ -20,6 +20,7 @@ from app.sim.resources.deletion import (
 )
 from app.sim.resources.event_versions import shown
 from app.sim.resources.kinds import EVENTS, NAMESPACES, PODS, Kind
+from app.sim.resources.pod_groups import PROTECTION
 from app.sim.store import Key, Object, Record, StoreChange
 
 log = logging.getLogger(__name__)
@@ -166,7 +167,7 @@ class GarbageCollector(Controller[str]):
         """Calls ``act`` for the next dependents that are not being deleted yet. If there are more, they follow."""
         found = (
             (self._api.kinds.by_storage.get(place[0]), self._api.store.find(*place))
-            for place in list(self._dependents.get(uid, ()))
+            for place in sorted(self._dependents.get(uid, ()), key=_is_pod)
         )
         todo = (
             (kind, record)
@@ -215,7 +216,7 @@ class GarbageCollector(Controller[str]):
             if owner["uid"] == uid or kind is None or owner["uid"] in self._waiting:
                 continue
             found = self._api.find(kind, namespace if kind.namespaced else "", owner["name"])
-            if found is not None and found.value["metadata"]["uid"] == owner["uid"]:
+            if found is not None and _keeps(found.value, owner["uid"]):
                 return True
         return False
 
@@ -235,8 +236,20 @@ class GarbageCollector(Controller[str]):
         self._api.update(kind, owner.namespace, owner.name, value)
 
 
+def _is_pod(place: Place) -> bool:
+    """Pods come last: what else owns them is deleted by then."""
+    return place[0] == PODS.storage
+
+
 def _owners(metadata: Object) -> set[str]:
     return {each["uid"] for each in metadata.get("ownerReferences", ()) if each.get("uid")}
+
+
+def _keeps(owner: Object, uid: str) -> bool:
+    """Whether an object is the owner with a uid, and no PodGroup that only waits for its pods to go."""
+    metadata = owner["metadata"]
+    waits = is_being_deleted(owner) and PROTECTION in metadata.get("finalizers", ())
+    return metadata["uid"] == uid and not waits
 
 
 def _finalizer(metadata: Object) -> str:

@@ -1,5 +1,6 @@
 """PodGroups and Workloads of scheduling.k8s.io, and what holds them."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -10,10 +11,11 @@ import pytest
 from click.testing import CliRunner
 
 from app.cli.root import main
-from app.sim import ClusterOptions, EmbeddedCluster
+from app.sim import ClusterOptions, EmbeddedCluster, KubeletOptions, NodeOptions
 from app.sim.errors import ApiError
 from app.sim.features import Features, parse_features
-from app.sim.resources.kinds import Kind
+from app.sim.resources.deletion import DeleteOptions, delete
+from app.sim.resources.kinds import BY_RESOURCE, PODS, Kind
 from tests.shell.sim.client import PODS as POD_PATH
 from tests.shell.sim.client import TABLE, Client, pod
 from tests.shell.sim.pod_group_cases import (
@@ -228,6 +230,98 @@ async def test_templates_of_the_newer_version(newer: EmbeddedCluster) -> None:
     more = {"podGroupTemplates": [larger, larger | {"name": "u"}]}
     with pytest.raises(ApiError, match="field is immutable"):
         newer.api.update(kind, "default", "w", changed.value | {"spec": more})
+
+
+# ---------------------------------------------------------------- Jobs
+
+
+JOBS = BY_RESOURCE["jobs.batch"]
+
+
+def job(**spec: Any) -> dict[str, Any]:
+    container = {"name": "c", "image": "i"}
+    template = {"spec": {"containers": [container], "restartPolicy": "Never"}}
+    size = {"completionMode": "Indexed", "parallelism": 3, "completions": 3}
+    return {"metadata": {"name": "train"}, "spec": {"template": template} | size | spec}
+
+
+@pytest.fixture
+async def working() -> AsyncIterator[EmbeddedCluster]:
+    loop = asyncio.get_running_loop()
+    options = ClusterOptions(
+        features=ON, workloads=True, kubelets=KubeletOptions(), nodes=NodeOptions(count=1)
+    )
+    async with EmbeddedCluster(options, now=lambda: 1e9 + loop.time()) as running:
+        yield running
+
+
+def found(cluster: EmbeddedCluster, kind: Kind) -> list[dict[str, Any]]:
+    return [record.value for record in cluster.api.store[kind.storage].ordered()]
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("propagation", ["Background", "Foreground"])
+async def test_a_job_whose_pods_run_together_is_a_gang(
+    working: EmbeddedCluster, propagation: str
+) -> None:
+    working.api.create(JOBS, "default", job())
+    await asyncio.sleep(1)
+    (workload,) = found(working, served(working, "Workload"))
+    reference = {"apiGroup": "batch", "kind": "Job", "name": "train"}
+    assert workload["spec"]["controllerRef"] == reference
+    (group,) = found(working, served(working, "PodGroup"))
+    assert group["spec"]["schedulingPolicy"] == {"gang": {"minCount": 3}}
+    template = {"workloadName": workload["metadata"]["name"], "podGroupTemplateName": "train-pgt-0"}
+    assert group["spec"]["podGroupTemplateRef"] == {"workload": template}
+    members = found(working, PODS)
+    assert len(members) == 3
+    for member in members:
+        name = group["metadata"]["name"]
+        assert member["spec"]["schedulingGroup"] == {"podGroupName": name}
+        owners = [each["kind"] for each in member["metadata"]["ownerReferences"]]
+        assert owners == ["Job", "PodGroup"]
+    changed = job(parallelism=5)
+    with pytest.raises(ApiError, match="cannot change parallelism for a Job referencing gang"):
+        working.api.update(JOBS, "default", "train", changed)
+    delete(working.api, JOBS, "default", "train", DeleteOptions(propagation=propagation))
+    await asyncio.sleep(60)
+    for kind in (JOBS, PODS, served(working, "PodGroup"), served(working, "Workload")):
+        assert found(working, kind) == []
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"completionMode": "NonIndexed"},
+        {"parallelism": 1, "completions": 1},
+        {"completions": 5},
+        {"group": "mine"},
+    ],
+)
+async def test_other_jobs_have_no_group(working: EmbeddedCluster, spec: dict[str, Any]) -> None:
+    body, group = job(), spec.pop("group", "")
+    body["spec"] |= spec
+    if group:
+        body["spec"]["template"]["spec"]["schedulingGroup"] = {"podGroupName": group}
+    working.api.create(JOBS, "default", body)
+    await asyncio.sleep(1)
+    assert found(working, served(working, "Workload")) == []
+    members = found(working, PODS)
+    assert len(members) == body["spec"]["parallelism"]
+    for member in members:
+        assert member["spec"].get("schedulingGroup", {}).get("podGroupName", "") == group
+
+
+@pytest.mark.looptime
+async def test_a_gang_is_suspended_and_resumed_with_its_group(working: EmbeddedCluster) -> None:
+    working.api.create(JOBS, "default", job(suspend=True))
+    await asyncio.sleep(1)
+    assert (len(found(working, served(working, "PodGroup"))), found(working, PODS)) == (1, [])
+    working.api.update(JOBS, "default", "train", job(suspend=False))
+    await asyncio.sleep(1)
+    assert all("schedulingGroup" in member["spec"] for member in found(working, PODS))
+    assert len(found(working, PODS)) == 3
 
 
 # ---------------------------------------------------------------- groups as custom resources

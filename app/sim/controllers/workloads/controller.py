@@ -70,7 +70,9 @@ class WorkloadController(Controller[WorkloadKey]):
 
     def __init__(self, api: Api) -> None:
         workloads = {kind: partial(self._on_workload, kind) for kind in RULES}
-        owned = {kind: partial(self._on_owned, kind) for kind in _OWNED}
+        self._group_kinds = _group_kinds(api)
+        self._owned_kinds = (*_OWNED, *(self._group_kinds or ()))
+        owned = {kind: partial(self._on_owned, kind) for kind in self._owned_kinds}
         both = {REPLICA_SETS: self._on_replica_set}
         super().__init__(api, workloads | owned | both | {NODES: self._on_node})
         self._owned: dict[str, dict[tuple[Kind, Key], None]] = {}
@@ -201,6 +203,9 @@ class WorkloadController(Controller[WorkloadKey]):
             pods=found[PODS] if key.kind.kind == "Job" else self._kept(workload, found[PODS]),
             replica_sets=found[REPLICA_SETS],
             revisions=found[CONTROLLER_REVISIONS],
+            group_kinds=self._group_kinds,
+            group_workloads=found[self._group_kinds[0]] if self._group_kinds else (),
+            groups=found[self._group_kinds[1]] if self._group_kinds else (),
             nodes=self._chosen(workload).nodes if key.kind is DAEMON_SETS else (),
             now=self._api.now(),
             timestamp=self._api.timestamp(),
@@ -208,7 +213,7 @@ class WorkloadController(Controller[WorkloadKey]):
 
     def _found(self, uid: str) -> dict[Kind, list[Object]]:
         """What the workload with a uid controls."""
-        found: dict[Kind, list[Object]] = {kind: [] for kind in _OWNED}
+        found: dict[Kind, list[Object]] = {kind: [] for kind in self._owned_kinds}
         for kind, owned in list(self._owned.get(uid, ())):
             record = self._api.find(kind, *owned)
             if record is not None:
@@ -304,6 +309,14 @@ class WorkloadController(Controller[WorkloadKey]):
         if not marked:
             metadata["annotations"] = {**known, **plan.annotations}
         self._api.write(key.kind, value | {"metadata": metadata, "status": plan.status})
+
+
+def _group_kinds(api: Api) -> tuple[Kind, Kind] | None:
+    """The kinds of Workloads and PodGroups, if the pods of Jobs are to have them."""
+    version = "scheduling.k8s.io/v1alpha2"
+    if "WorkloadWithJob" not in api.features or version not in api.features.versions:
+        return None
+    return api.kinds.by_type[version, "Workload"], api.kinds.by_type[version, "PodGroup"]
 
 
 def _selection(workload: Object) -> Callable[[Mapping[str, str]], bool]:

@@ -1,10 +1,11 @@
 """Jobs: pods that run to their end, until enough have succeeded or too many have failed."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from app.model.timestamps import format_time, parse_time
+from app.sim.controllers.workloads.gangs import plain_reference, plan_gang
 from app.sim.controllers.workloads.plan import (
     BURST,
     Action,
@@ -38,6 +39,9 @@ def plan_job(scene: Scene) -> Plan:
     tally = _tally(scene.pods, before)
     if any(_holds(before, type_) for type_ in _FINAL):
         return _after_end(scene, before, active, tally)
+    gang = plan_gang(scene)
+    if isinstance(gang, Create):
+        return Plan(dict(before), [gang])
     done = _indexes(scene.pods, "Succeeded") | parse_indexes(before.get("completedIndexes", ""))
     indexed = spec.get("completionMode") == "Indexed"
     succeeded = len(done) if indexed else tally.succeeded
@@ -71,7 +75,8 @@ def plan_job(scene: Scene) -> Plan:
             _set(status, scene, "Complete", *reason)
             status["completionTime"] = scene.timestamp
     else:
-        _resize(scene, plan, active, wanted, done)
+        made = _resize(scene, plan, active, wanted, done)
+        plan.actions += [_created(pod, gang) for pod in made]
         plan.again = _left(scene, status["startTime"])
     if failure or "completionTime" in status:
         plan.again = spec.get("ttlSecondsAfterFinished")
@@ -145,8 +150,8 @@ def _wanted(spec: Object, succeeded: int, active: int) -> int:
 
 def _resize(
     scene: Scene, plan: Plan, active: Sequence[Object], wanted: int, done: set[int]
-) -> None:
-    """Creates the missing pods, or deletes the surplus."""
+) -> Iterator[Object]:
+    """Deletes surplus pods, and yields the missing ones."""
     job, missing = scene.workload, min(wanted - len(active), BURST)
     if missing < 0:
         surplus = sorted(active, key=is_ready)[:-missing]
@@ -157,15 +162,20 @@ def _resize(
         free = (index for index in range(total) if index not in busy)
         for index, _ in zip(free, range(missing), strict=False):
             name = generated_name(f"{job['metadata']['name']}-{index}-")
-            plan.actions.append(_created(indexed_pod(job, index, name)))
+            yield indexed_pod(job, index, name)
     else:
-        made = (pod_of(job, labels=job_marks(job)) for _ in range(missing))
-        plan.actions += map(_created, made)
+        for _ in range(missing):
+            yield pod_of(job, labels=job_marks(job))
 
 
-def _created(pod: Object) -> Action:
-    """Creates a pod that is not removed before it is counted."""
-    return Create(PODS, pod | {"metadata": pod["metadata"] | {"finalizers": [TRACKING]}})
+def _created(pod: Object, group: Object | None) -> Action:
+    """Creates a pod that is not removed before it is counted, as a member of a group."""
+    metadata = pod["metadata"] | {"finalizers": [TRACKING]}
+    if group is None:
+        return Create(PODS, pod | {"metadata": metadata})
+    metadata["ownerReferences"] = [*metadata["ownerReferences"], plain_reference(group)]
+    membership = {"schedulingGroup": {"podGroupName": group["metadata"]["name"]}}
+    return Create(PODS, {"metadata": metadata, "spec": pod["spec"] | membership})
 
 
 def _failure(scene: Scene, failed: int, started: str) -> tuple[str, str] | None:

@@ -23,6 +23,10 @@ class Scene:
     """The pods that it controls."""
     replica_sets: Sequence[Object] = ()
     revisions: Sequence[Object] = ()
+    group_kinds: tuple[Kind, Kind] | None = None
+    """Workloads and PodGroups of scheduling.k8s.io, if Jobs are to have them."""
+    group_workloads: Sequence[Object] = ()
+    groups: Sequence[Object] = ()
     nodes: Sequence[str] = ()
     """The names of the nodes on which a DaemonSet wants a pod."""
     now: float
