@@ -34,7 +34,7 @@ def check(told: dict[str, Any]) -> None:
     assert told["verdicts"] >= told["bound"] > 200
     assert told["boundWithoutVerdict"] == []
     assert sum(told["classes"].values()) == told["verdicts"]
-    # The figures of a machine that has time are in docs/shadow.md.
+    # On a machine that has time it is more (docs/shadow.md).
     assert explained >= 0.98 * told["verdicts"], told
     assert told["percent"]["race"] <= 8, told
     assert told["percent"]["unexplained"] <= 1, told

@@ -140,6 +140,8 @@ class Judge:
         self._claimed: Final[dict[str, None]] = {}
         #: The number of the last change that had been seen at the last explained decision.
         self._seen = 0
+        #: Changes of nodes, claims and the like that had not been seen at the last decision with an unlikely order.
+        self._unseen: tuple[Entry, ...] = ()
         #: Whether a default configuration of some plugins explains the outcome, for the last pods.
         self._defaults: Final[deque[bool]] = deque(maxlen=_OBSERVED)
         #: Seconds from the queue to the outcome, of the last pods.
@@ -191,6 +193,7 @@ class Judge:
             verdict = yield from self._decide(outcome, moves)
             if verdict.kind in _SETTLED:
                 self._note(outcome, moves)
+                self._unseen = tuple(e for e in moves.undone if e.change.kind is not Pod)
                 said = (
                     f"explained if {len(moves.undone)} changes before it were not seen and {len(moves.pulled)} changes "
                     "after it were"
@@ -219,7 +222,13 @@ class Judge:
             seen = max((e.number for e in before if e.at <= moment), default=entry.number)
             yield self._by_queue(entry, outcome, own, min(seen, entry.number))
             yield self._by_queue(entry, outcome, own, entry.number)
-        yield self._as_seen(entry, own)
+        as_seen = self._as_seen(entry, own)
+        yield as_seen
+        unseen = tuple(e for e in self._unseen if e.at > entry.at - _OWN_SECONDS)
+        if unseen:
+            seen = min(max(outcome.queued, self._seen), entry.number)
+            base = self._by_queue(entry, outcome, own, seen) if outcome.queued else as_seen
+            yield base._replace(undone=(*base.undone, *unseen))
 
     def _as_seen(self, entry: Entry, own: Sequence[Entry]) -> Moves:
         """The table when the outcome arrived: changes have been reordered by the queue since."""
@@ -326,8 +335,10 @@ class Judge:
             Moves((*back, *never), tuple(forward))
             for back, forward in self._candidates(behind, ahead, likely, outcome)
         )
-        for moves in itertools.chain(self._other_moments(entry, outcome, own), others):
-            if _numbers(moves) not in tried:
+        moments = self._other_moments(entry, outcome, own)
+        pairs = itertools.zip_longest(moments, others)
+        for moves in itertools.chain.from_iterable(pairs):
+            if moves is not None and _numbers(moves) not in tried:
                 tried.add(_numbers(moves))
                 yield moves
 

@@ -21,8 +21,8 @@ from app.tools.shadow.preparation import preparation
 
 T = TypeVar("T")
 
-#: Seconds by which watches of different kinds may differ.
-_SKEW: Final = 0.1
+#: Seconds by which watches of different kinds may differ, on a busy machine.
+_SKEW: Final = 1.0
 #: The condition that a scheduler gives to the pods that it evicts.
 EVICTED: Final = PodCondition(
     type="DisruptionTarget", status="True", reason="PreemptionByScheduler"

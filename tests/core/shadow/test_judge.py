@@ -176,6 +176,21 @@ def test_a_moment_between_two_changes_is_a_race_and_holds_for_the_next_pod(playe
     assert [verdict.kind for verdict in player.catch_up()] == ["race", "same", "same"]
 
 
+def test_a_node_that_was_seen_late_is_a_race_once(player):
+    """The shadow sees a node change before the pods, and the scheduler sees it after them."""
+    large = {"allocatable": {"cpu": "32", "memory": "128Gi", "pods": "110"}}
+    player.node("a")
+    closed = make_node("b", spec={"unschedulable": True}, status=large)
+    player.tell(Node, None, closed)
+    player.catch_up()
+    player.now += 1
+    player.show(Node, closed, make_node("b", status=large))
+    player.now += 0.5
+    for number in range(3):
+        assert player.schedule(f"p{number}", spec=requests("1")).node_name == "a"
+    assert [verdict.kind for verdict in player.catch_up()] == ["race", "same", "same"]
+
+
 def test_another_order_of_the_queue_is_a_race(player):
     """Pods that were tried before have no known place in the queue."""
     player.node("a", status={"allocatable": {"cpu": "8", "memory": "32Gi", "pods": "110"}})
