@@ -429,7 +429,9 @@ class Bindings:
         self.bound, self.undone = [], []
         by_point = {"preBind": [plugin], "bind": [self]}
         self.framework = Framework("p", ProfilePlugins(by_point, {}), NodeTable())
-        state = SimpleNamespace(done=lambda uid: None, finish_binding=lambda uid: None)
+        state = SimpleNamespace(
+            done=lambda uid: None, finish_binding=lambda uid: None, arrivals=lambda _node: 0
+        )
 
         def start(coroutine, name):
             return spawn(group, coroutine, name=name)
