@@ -156,6 +156,11 @@ class HTTPExtender:
         question = _Question(wire.bind_request(pod, node_name), wire.BIND, _no_error)
         await self._ask(_Call(Verb.BIND, pod), question)
 
+    async def release(self, pods: Sequence[Pod], reason: str) -> None:
+        """Calls release: these pods will not be bound to their ``node_name``. Raises ExtenderError."""
+        question = _Question(wire.release_request(pods, reason), wire.BIND, _no_error)
+        await self._ask(_Call(Verb.RELEASE, pods[0]), question)
+
     async def close(self) -> None:
         """Closes the connections."""
         await self._transport.close()

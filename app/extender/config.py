@@ -20,6 +20,8 @@ class Verb(enum.StrEnum):
     PRIORITIZE = "prioritize"
     PREEMPT = "preempt"
     BIND = "bind"
+    #: Not one of kube-scheduler's: a placement was given up.
+    RELEASE = "release"
 
 
 def redacted(url: str) -> str:
@@ -94,6 +96,7 @@ class ExtenderConfig:
     prioritize_verb: str = ""
     preempt_verb: str = ""
     bind_verb: str = ""
+    release_verb: str = ""
     weight: int = 0
     enable_https: bool = False
     tls: TLSConfig | None = None
@@ -142,6 +145,7 @@ class ExtenderConfig:
             Verb.PRIORITIZE: self.prioritize_verb,
             Verb.PREEMPT: self.preempt_verb,
             Verb.BIND: self.bind_verb,
+            Verb.RELEASE: self.release_verb,
         }[verb]
 
     def url(self, verb: Verb) -> str:

@@ -90,13 +90,18 @@ class ExtenderCycle:
         rng: np.random.Generator,
         retries: ExtenderRetries,
         notify: Callable[[], None],
+        superseded: Callable[[str], None] = lambda _uid: None,
     ) -> None:
-        """``percentages``: percentageOfNodesToScore by profile, 0 for the adaptive one; ``notify``: pods may go on."""
+        """``percentages``: percentageOfNodesToScore by profile, 0 for the adaptive one; ``notify``: pods may go on.
+
+        ``superseded`` is called with the uid of each pod that extenders will be asked about.
+        """
         self._chain: Final = chain
         self._table: Final = table
         self._percentages: Final = percentages
         self._rng: Final = rng
         self._retries: Final = retries
+        self._superseded: Final = superseded
         #: Extenders with ``serial: false`` that no warning was given for yet.
         self._overlapping: Final = {e.name for e in chain.extenders if e.config.serial is False}
         self._serial: Final = SerialGate(chain.extenders, notify)
@@ -120,6 +125,7 @@ class ExtenderCycle:
         if not lane:
             return None
         self._serial.begin(lane)
+        self._superseded(pod.uid)
         return functools.partial(self._choose_in, lane)
 
     async def _choose_in(self, lane: Lane, attempt: Attempt) -> Choice:

@@ -64,6 +64,7 @@ def _config(extender: Extender, options: ExtenderOptions, settings: Settings) ->
         pod_selector=_selector(options.pod_selector),
         namespace_selector=_selector(options.namespace_selector),
         profiles=frozenset(options.profiles),
+        release_verb=options.release_verb,
         shadow=options.shadow,
         require_verified_tls=settings.extension.refuse_insecure_tls,
     )

@@ -4,6 +4,7 @@ See docs/spec/cycle.md#failed-attempts.
 """
 
 import logging
+from collections.abc import Callable
 from typing import Final
 
 from app.framework.diagnosis import Diagnosis
@@ -24,10 +25,18 @@ log = logging.getLogger(__name__)
 class FailureHandler:
     """Gives pods back to the queue, with an event and a condition; ``started`` is always monotonic, in seconds."""
 
-    def __init__(self, parts: Parts, effects: Effects, reports: Reports) -> None:
+    def __init__(
+        self,
+        parts: Parts,
+        effects: Effects,
+        reports: Reports,
+        given_up: Callable[[Pod, str], None] = lambda _pod, _reason: None,
+    ) -> None:
+        """``given_up`` is called with a pod that will not be bound to the node chosen for it, and why."""
         self._state: Final = parts.state
         self._effects: Final = effects
         self._reports: Final = reports
+        self._given_up: Final = given_up
         self._emit: Final = parts.sink
         self._clock: Final = parts.clock
 
@@ -85,6 +94,7 @@ class FailureHandler:
             assumed.framework.unreserve(assumed.cycle_state, pod, pod.node_name)
         except Exception:
             log.exception("Error in Unreserve for pod %s", pod.key)
+        self._given_up(pod, status.message)
         counted = self._state.forget(pod)
         if not status.code.rejected:
             self._state.freed(counted, self._clock.steady())

@@ -38,6 +38,7 @@ from app.scheduler.parts import ApiServer, Parts, Runtime
 from app.scheduler.permits import WaitingPods
 from app.scheduler.preemption import Evictor, ExtenderPreemption
 from app.scheduler.profiles import build_framework, hints, plugin_names
+from app.scheduler.releases import Releases
 from app.scheduler.reports import Reports
 from app.scheduler.serial_extenders import extenders_of
 from app.scheduler.shadow_extenders import ShadowExtenders
@@ -136,7 +137,10 @@ class Scheduler:
             decided=self.shadows.preempting,
         )
         self.effects: Final = self._make_effects()
-        self.failures: Final = FailureHandler(self.parts, self.effects, self._reports)
+        self.releases: Final = Releases(chain.extenders, self._spawn)
+        self.failures: Final = FailureHandler(
+            self.parts, self.effects, self._reports, self.releases.given_up
+        )
         self.binder: Final = self._make_binder()
         self.loop: Final = self._make_loop(profiles)
         self.informers: Final = self._make_informers(plugin_names(profiles))
@@ -340,6 +344,7 @@ class Scheduler:
             rng=self._rng,
             retries=self.retries,
             notify=self.flusher.notify,
+            superseded=self.releases.superseded,
         )
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
@@ -407,6 +412,7 @@ class Scheduler:
             kubelet_rejections=lambda: {
                 (reason,): count for reason, count in self.kubelet_rejections.by_reason.items()
             },
+            releases=self.releases.results,
             decided_again=lambda: self.binder.decided_again,
             shadow_results=self.shadows.results,
             shadow_not_asked=self.shadows.not_asked,

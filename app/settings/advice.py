@@ -59,7 +59,14 @@ def advise_extension(
 
 def _odd_options(path: Path, options: ExtenderOptions, extender: Extender) -> Findings:
     ignored = ", ".join(r.name for r in extender.managed_resources if r.ignored_by_scheduler)
+    if options.release_verb and not (extender.filter_verb or extender.prioritize_verb):
+        text = (
+            "the extender has neither a filterVerb nor a prioritizeVerb: it hears of no placement"
+        )
+        yield Finding((*path, "releaseVerb"), text)
     if options.shadow:
+        if options.release_verb:
+            yield Finding((*path, "shadow"), "the releaseVerb of a shadow is never called")
         if extender.bind_verb:
             yield Finding((*path, "shadow"), "the bindVerb of a shadow is never called")
         if ignored:

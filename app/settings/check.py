@@ -155,6 +155,7 @@ def _extender(configured: ConfiguredExtender) -> str:
         "preempt": extender.preempt_verb,
         f"prioritize (weight {extender.weight})": extender.prioritize_verb,
         "bind": extender.bind_verb,
+        "release": options.release_verb,
     }
     facts = [
         ", ".join(name for name, verb in verbs.items() if verb) or "no verbs",

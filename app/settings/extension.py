@@ -62,6 +62,8 @@ class ExtenderOptions(Model):
     """Call it only about pods in namespaces with matching labels. Default: all."""
     profiles: tuple[Str, ...] = ()
     """Call it only about pods of the profiles with these scheduler names. Default: all."""
+    release_verb: Str = ""
+    """Called when a placement that it may have heard of is given up. Default: not called."""
     shadow: Bool = False
     """Call it in the background and compare its answers with the decisions, without obeying them. Default: false."""
 

@@ -142,6 +142,8 @@ class _Checker:
             await self._preempt()
         if self._config.path(Verb.BIND) and not self._unreachable:
             await self._bind()
+        if self._config.path(Verb.RELEASE) and not self._unreachable:
+            await self._release()
         # Last, because the scheduler never sends the other form, and it makes some extenders exit.
         for verb, findings in self._succeeded.items():
             await self._other_form(verb, findings)
@@ -210,6 +212,12 @@ class _Checker:
             return
         body = wire.bind_request(self._material.pod, _NO_NODE)
         self._examine(await self._caller.call(Exchange(Verb.BIND, False, (), body.size), body))
+
+    async def _release(self) -> None:
+        """Gives up what the extender may have reserved for the sample pod."""
+        pod = self._material.pod.on(next(iter(self._material.nodes), _NO_NODE))
+        body = wire.release_request([pod], "checked by check-extender")
+        self._examine(await self._caller.call(Exchange(Verb.RELEASE, False, (), body.size), body))
 
     def _examine(self, exchange: Exchange) -> list[CheckFinding]:
         findings = examine(exchange, timeout=self._config.timeout)

@@ -228,7 +228,7 @@ class Exchange:
     @property
     def about(self) -> str:
         """The call in a few words, such as ``filter, 3 names``."""
-        if self.verb is Verb.BIND:
+        if self.verb in {Verb.BIND, Verb.RELEASE}:
             return str(self.verb)
         count = len(self.names)
         if self.verb is Verb.PREEMPT:
@@ -521,11 +521,19 @@ def _bind(exchange: Exchange, value: Any) -> Iterator[Found]:
         yield ERROR, "says that it bound a pod that does not exist"
 
 
+def _release(exchange: Exchange, value: Any) -> Iterator[Found]:
+    yield from _spelling(value, ("Error",))
+    error = wire.read_bind(exchange.body)
+    if error:
+        yield WARNING, f"rejected; a release of what is not reserved should succeed: {error}"
+
+
 _READERS: Final[Mapping[Verb, Callable[[Exchange, Any], Iterator[Found]]]] = {
     Verb.FILTER: _filter,
     Verb.PRIORITIZE: _prioritize,
     Verb.PREEMPT: _preempt,
     Verb.BIND: _bind,
+    Verb.RELEASE: _release,
 }
 
 

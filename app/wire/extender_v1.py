@@ -141,13 +141,22 @@ def preempt_request(pod: Pod, victims: Mapping[str, Victims], *, whole: bool) ->
 
 def bind_request(pod: Pod, node_name: str) -> Body:
     """ExtenderBindingArgs."""
-    args = {
+    return Body((msgspec.json.encode(_binding(pod, node_name)),))
+
+
+def release_request(pods: Iterable[Pod], reason: str) -> Body:
+    """The placements that are given up: each pod with its ``node_name``."""
+    placements = [_binding(pod, pod.node_name) for pod in pods]
+    return Body((msgspec.json.encode({"Placements": placements, "Reason": reason}),))
+
+
+def _binding(pod: Pod, node_name: str) -> dict[str, str]:
+    return {
         "PodName": pod.name,
         "PodNamespace": pod.namespace,
         "PodUID": pod.uid,
         "Node": node_name,
     }
-    return Body((msgspec.json.encode(args),))
 
 
 def pod_json(pod: Pod) -> bytes:

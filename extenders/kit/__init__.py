@@ -13,6 +13,7 @@ from .types import (  # noqa: TID252 - so that the folder can be copied
     Pod,
     PreemptRequest,
     Refusal,
+    ReleaseRequest,
     Victims,
 )
 from .waking import Scheduler  # noqa: TID252 - so that the folder can be copied
@@ -26,6 +27,7 @@ __all__ = [
     "Pod",
     "PreemptRequest",
     "Refusal",
+    "ReleaseRequest",
     "Scheduler",
     "Victims",
     "make_app",

@@ -25,6 +25,7 @@ from .types import (  # noqa: TID252 - so that the folder can be copied
     NodesRequest,
     PreemptRequest,
     Refusal,
+    ReleaseRequest,
     Victims,
     error_answer,
     preempt_answer,
@@ -39,6 +40,7 @@ Filter = Callable[[NodesRequest], Filtered | Awaitable[Filtered]]
 Prioritize = Callable[[NodesRequest], Mapping[str, int] | Awaitable[Mapping[str, int]]]
 Preempt = Callable[[PreemptRequest], Mapping[str, Victims] | Awaitable[Mapping[str, Victims]]]
 Bind = Callable[[BindRequest], Awaitable[None] | None]
+Release = Callable[[ReleaseRequest], Awaitable[None] | None]
 
 #: Bytes of a request at most: 5000 whole nodes of 13 KB; a scheduler with more should send names.
 MAX_BODY_BYTES: Final = 64 * 1024 * 1024
@@ -50,9 +52,10 @@ def make_app(
     prioritize: Prioritize | None = None,
     preempt: Preempt | None = None,
     bind: Bind | None = None,
+    release: Release | None = None,
     max_body_bytes: int = MAX_BODY_BYTES,
 ) -> web.Application:
-    """The paths /filter, /prioritize, /preempt and /bind for the functions given, and /healthz."""
+    """The paths /filter, /prioritize, /preempt, /bind and /release for the functions given, and /healthz."""
     app = web.Application(client_max_size=max_body_bytes, middlewares=[_in_words])
     app.router.add_get("/healthz", _healthz)
     if filter is not None:
@@ -62,7 +65,9 @@ def make_app(
     if preempt is not None:
         app.router.add_post("/preempt", _preempt_handler(preempt))
     if bind is not None:
-        app.router.add_post("/bind", _bind_handler(bind))
+        app.router.add_post("/bind", _told_handler(BindRequest.read, bind))
+    if release is not None:
+        app.router.add_post("/release", _told_handler(ReleaseRequest.read, release))
     return app
 
 
@@ -124,9 +129,11 @@ def _preempt_handler(function: Preempt) -> Handler:
     return handle
 
 
-def _bind_handler(function: Bind) -> Handler:
+def _told_handler(
+    read: Callable[[bytes], T], function: Callable[[T], Awaitable[None] | None]
+) -> Handler:
     async def handle(request: web.Request) -> web.Response:
-        asked = BindRequest.read(await request.read())
+        asked = read(await request.read())
         try:
             await _called(function, asked)
         except Refusal as refusal:

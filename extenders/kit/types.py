@@ -171,6 +171,21 @@ class BindRequest(msgspec.Struct, frozen=True, rename="pascal"):
         return msgspec.json.decode(body, type=cls)
 
 
+class ReleaseRequest(msgspec.Struct, frozen=True, rename="pascal"):
+    """Placements that the scheduler gave up, and why: the pods will not be bound to these nodes now.
+
+    What is not reserved is not an error: the call may cross with a new one for the same pod.
+    """
+
+    placements: Sequence[BindRequest]
+    reason: str = ""
+
+    @classmethod
+    def read(cls, body: bytes) -> "ReleaseRequest":
+        """Decodes a body. Raises msgspec.MsgspecError."""
+        return msgspec.json.decode(body, type=cls)
+
+
 # ---------------------------------------------------------------- preempt
 
 

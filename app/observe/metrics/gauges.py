@@ -47,6 +47,8 @@ class Sources(NamedTuple):
     decided_again: Callable[[], int] = int
     #: Pods that a kubelet rejected, by reason.
     kubelet_rejections: Callable[[], Values] = dict
+    #: Releases by extender and what became of them.
+    releases: Callable[[], Values] = dict
     #: Comparisons with extenders in shadow, by extender, verb and result.
     shadow_results: Callable[[], Values] = dict
     #: Decisions that an extender in shadow was not asked about, by extender and reason.
@@ -168,6 +170,13 @@ _SCHEDULER: Final = (
         "Pods of this scheduler that a kubelet rejected, by reason: OutOfcpu and the like.",
         lambda sources: sources.kubelet_rejections(),
         ("reason",),
+        counter=True,
+    ),
+    _Computed(
+        "aiokube_scheduler_extender_releases_total",
+        "Placements that were given up and that an extender with a release verb may have heard of, by what became of the call.",
+        lambda sources: sources.releases(),
+        ("extender", "result"),
         counter=True,
     ),
     _Computed(

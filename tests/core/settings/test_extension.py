@@ -249,6 +249,17 @@ def test_warnings_about_resources_that_only_the_extender_checks(options, expecte
     assert expected in warnings(text)
 
 
+def test_odd_release_verbs():
+    text = with_extension(
+        "extenders: [{urlPrefix: http://a, bindVerb: b}, {urlPrefix: http://b, filterVerb: f}]\n",
+        "extenders:\n- {urlPrefix: http://a, releaseVerb: r}\n- {urlPrefix: http://b, releaseVerb: r, shadow: true}\n",
+    )
+    assert warnings(text) == [
+        "8: extenders[0].releaseVerb: the extender has neither a filterVerb nor a prioritizeVerb: it hears of no placement",
+        "9: extenders[1].shadow: the releaseVerb of a shadow is never called",
+    ]
+
+
 def test_the_bind_verb_of_a_shadow_is_not_called():
     text = with_extension(
         "extenders: [{urlPrefix: http://a, bindVerb: b}, {urlPrefix: http://b, bindVerb: b}]\n",

@@ -130,6 +130,17 @@ class TestOtherVerbs:
         status, answer, _ = await Caller(bind=seen.append)("bind", request)
         assert (status, answer, seen) == (200, {"Error": ""}, [BindRequest("p", "ns", "u", "n")])
 
+    async def test_release(self):
+        seen = []
+        request = {
+            "Placements": [{"PodName": "p", "PodNamespace": "ns", "PodUID": "u", "Node": "n1"}],
+            "Reason": "no",
+        }
+        status, answer, _ = await Caller(release=seen.append)("release", request)
+        assert (status, answer) == (200, {"Error": ""})
+        [released] = seen
+        assert (released.placements[0].node, released.reason) == ("n1", "no")
+
     async def test_a_refused_bind(self):
         async def refuse(request):
             raise Refusal("card is busy")

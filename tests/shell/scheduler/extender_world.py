@@ -26,6 +26,7 @@ from app.scheduler.loop import QueueFlusher, SchedulingLoop
 from app.scheduler.parts import Parts
 from app.scheduler.permits import WaitingPods
 from app.scheduler.profiles import build_framework
+from app.scheduler.releases import Releases
 from app.scheduler.serial_extenders import extenders_of
 from app.scheduler.shadow_extenders import ShadowExtenders
 from app.settings.load import load
@@ -67,7 +68,8 @@ class World:
             [e.name for e in self.chain.extenders],
             reports,
         )
-        failures = FailureHandler(parts, self, self)
+        self.releases = Releases(self.chain.extenders, self._spawn)
+        failures = FailureHandler(parts, self, self, self.releases.given_up)
         self.binder = Binder(
             parts,
             effects=self,
@@ -84,6 +86,7 @@ class World:
             rng=rng,
             retries=self.retries,
             notify=self.flusher.notify,
+            superseded=self.releases.superseded,
         )
         self.shadows = ShadowExtenders(
             shadows,

@@ -234,6 +234,25 @@ async def test_bind_is_not_called_unless_asked_for():
     )
 
 
+async def test_release():
+    seen = []
+    report = await checked(good(release=seen.append), CheckOptions(large=0), release_verb="release")
+    [placement] = seen[0].placements
+    assert placement.pod_name == "check-extender"
+    assert found(report, Severity.WARNING) == found(report, Severity.ERROR) == []
+
+
+async def test_a_release_that_is_rejected():
+    def refuse(_request):
+        raise Refusal("nothing is reserved")
+
+    report = await checked(good(release=refuse), CheckOptions(large=0), release_verb="release")
+    said = (
+        "release: rejected; a release of what is not reserved should succeed: nothing is reserved"
+    )
+    assert found(report, Severity.WARNING) == [said]
+
+
 async def test_no_verb():
     report = await checked(good(), filter_verb="", prioritize_verb="")
     assert found(report, Severity.ERROR) == [

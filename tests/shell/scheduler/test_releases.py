@@ -1,0 +1,120 @@
+"""Extenders are told of placements that were given up, without a cost for pods."""
+
+import asyncio
+
+import pytest
+
+from app.extender.errors import CallOutcome, TransportError
+from app.model.selectors import from_map
+from app.model.status import SUCCESS, Code, Status
+from app.scheduler.releases import MAX_WAITING, Releases
+from tests.shell.scheduler.extender_world import World, scripted
+from tests.shell.scheduler.test_extender_cycle import until
+
+pytestmark = pytest.mark.looptime
+
+
+class Failing(World):
+    """The first bindings of each pod fail."""
+
+    failures = 1
+
+    async def bind(self, pod, node_name):
+        self.attempts.append(pod.name)
+        if self.attempts.count(pod.name) <= self.failures:
+            return Status(Code.Error, ("the API server says no",))
+        self.bound[pod.name] = node_name
+        return SUCCESS
+
+
+def everything(verb, request):
+    return {"NodeNames": request["NodeNames"]} if verb == "filter" else {"Error": ""}
+
+
+def releases(extender):
+    return [request for verb, request in extender.fake.requests if verb == "release"]
+
+
+async def play(reply, *, labels=None, pods=1, seconds=30, **fields):
+    """The world after these pods were bound at the second attempt, and their extender."""
+    ext = scripted(reply, release_verb="release", **fields)
+    async with Failing(ext).running() as world:
+        world.nodes("n1", "n2", cpu="99")
+        for number in range(pods):
+            world.pod(f"p{number}", labels)
+        await until(lambda: len(world.bound) == pods, seconds=600)
+        await asyncio.sleep(seconds)
+    return world, ext
+
+
+async def test_a_failed_binding_is_released():
+    _, ext = await play(everything)
+    [request] = releases(ext)
+    [placement] = request["Placements"]
+    assert placement["Node"] in {"n1", "n2"}
+    del placement["Node"]
+    assert placement == {"PodName": "p0", "PodNamespace": "ns", "PodUID": "uid-p0"}
+    assert "the API server says no" in request["Reason"]
+
+
+async def test_it_arrives_before_the_next_question_about_the_pod():
+    _, ext = await play(everything)
+    assert [verb for verb, _ in ext.fake.requests] == ["filter", "release", "filter"]
+
+
+async def test_a_pod_that_does_not_concern_it_is_not_released():
+    world, ext = await play(everything, pod_selector=from_map({"team": "ml"}))
+    assert (releases(ext), len(world.bound)) == ([], 1)
+
+
+async def test_a_pod_that_is_bound_is_not_released():
+    ext = scripted(everything, release_verb="release")
+    async with World(ext).running() as world:
+        world.nodes("n1")
+        world.pod("p")
+        await until(lambda: world.bound)
+        await asyncio.sleep(5)
+    assert releases(ext) == []
+
+
+async def test_a_release_that_hangs_delays_no_pod():
+    def reply(verb, request):
+        return asyncio.Event().wait() if verb == "release" else everything(verb, request)
+
+    world, ext = await play(reply, pods=10)
+    quick, _ = await play(everything, pods=10)
+    assert world.bound.keys() == quick.bound.keys()
+    assert world.attempts.count("p0") == quick.attempts.count("p0") == 2
+    assert ext.fake.most_in_flight <= 11
+    results = {result: count for (_, result), count in world.releases.results().items()}
+    assert results["superseded"] >= 1
+    assert sum(results.values()) == 10
+
+
+async def test_failed_releases_are_counted_and_not_repeated():
+    def reply(verb, request):
+        if verb == "release":
+            return TransportError(CallOutcome.UNREACHABLE, "connection refused", sent=False)
+        return everything(verb, request)
+
+    world, ext = await play(reply)
+    assert len(releases(ext)) == 1
+    assert world.releases.results() == {(ext.name, "failed"): 1.0}
+
+
+async def test_what_waits_is_bounded():
+    ext = scripted(lambda verb, request: asyncio.Event().wait(), release_verb="release")
+    async with World(ext).running() as world:
+        pods = [world.pod(f"p{number}", cpu="999").on("n1") for number in range(MAX_WAITING + 50)]
+        async with asyncio.TaskGroup() as group:
+            tasks = []
+
+            def spawn(work, name):
+                tasks.append(group.create_task(work, name=name))
+
+            found = Releases([ext], spawn)
+            for pod in pods:
+                found.given_up(pod, "no")
+            assert found.results() == {(ext.name, "too_many_waiting"): 50.0}
+            for task in tasks:
+                task.cancel()
