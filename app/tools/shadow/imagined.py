@@ -13,7 +13,7 @@ leaves here as well, because its controller creates another one there.
 import math
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, cast
 
 import msgspec
@@ -34,8 +34,10 @@ from app.tools.shadow.judge import in_pauses, pause
 from app.tools.shadow.timeline import EVICTED, is_eviction
 from app.wire.extender_v1 import Victims
 
-#: Seconds after which a pod leaves that the real cluster's scheduler has evicted, so that the outcome of its preemptor shows before.
+#: Seconds after which a pod leaves that the real cluster's scheduler has evicted, so that the outcome of its preemptor shows before;
+#: and after another pod is bound to its node there.
 _VICTIM_SECONDS: Final = 5.0
+_REPLACED_SECONDS: Final = 0.1
 #: Seconds for which victims terminate, before the real cluster has shown it; the share of each victim in their mean.
 _TERMINATION_SECONDS: Final = 1.0
 _LATEST: Final = 0.2
@@ -58,6 +60,8 @@ class _Victim(msgspec.Struct):
     pod: Pod
     #: When the real cluster's scheduler has evicted it; None if it has not.
     there_since: float | None = None
+    #: Its node in the real cluster, if it has been evicted there.
+    node_there: str = ""
     is_evicted_here: bool = False
     #: When it leaves its node here.
     due: float = math.inf
@@ -171,12 +175,16 @@ class ImaginedCluster:
             return
         if new.node_name:
             self._there.bound(new.uid, self._now)
+            if old is not None and not old.node_name:
+                self._replaced_there(new)
         here = self._known(new)
         if new.uid in self._undecided:
             self._decided(new) if refused or new.node_name else self._wait_for_decision(new)
         elif here is not None:
             node = here.node_name if self.state.responsible_for(new) else new.node_name
             self._apply(Change(Pod, here, _placed(new, node, here.nominated_node_name)))
+            if not node and new.node_name:
+                self._end_evictions(here.nominated_node_name)
             if not node and (refused or new.node_name):
                 self.state.activate((new,), self._now)
         elif old is None:
@@ -189,6 +197,13 @@ class ImaginedCluster:
         if here is not None and here.node_name:
             victim = self._victims.setdefault(pod.key, _Victim(here))
             victim.there_since, victim.due = self._now, math.inf
+            victim.node_there = pod.node_name
+
+    def _replaced_there(self, pod: Pod) -> None:
+        """A pod has got a node in the real cluster: most likely for it those of lower priority were evicted there."""
+        for victim in self._victims.values():
+            if victim.node_there == pod.node_name and victim.pod.priority < pod.priority:
+                victim.due = min(victim.due, self._now + _REPLACED_SECONDS)
 
     def _victim_gone_there(self, victim: _Victim) -> None:
         if victim.there_since is not None:
@@ -287,8 +302,7 @@ class ImaginedCluster:
         self._now = max(self._now, now)
         for victim in list(self._victims.values()):
             if victim.due <= self._now:
-                end = self._restart if victim.there_since is None else self._leave
-                end(victim.pod)
+                self._end(victim)
         self.state.flush(self._now)
         while (queued := self.state.peek()) is not None:
             if queued.place is not ACTIVE:
@@ -364,18 +378,27 @@ class ImaginedCluster:
                 nominated = result.nominated_node
         finally:
             failure = self.state.fail(queued, self._now, nominated_node=nominated)
-        pod = failure.pod
-        if nominated is not None and nominated != pod.nominated_node_name:
-            before, pod = pod, _nominated(pod, nominated)
-            self._apply(Change(Pod, before, pod))
-        if preempting.victims:
-            for other in self.state.nominator.pods_on(pod.nominated_node_name):
-                if other.priority < pod.priority:
-                    self._apply(Change(Pod, other, _nominated(other, "")))
-        for victim in preempting.victims:
-            self._evict(victim)
+        if failure.requeued:
+            self._nominate(failure.pod, nominated, preempting.victims)
 
-    def _evict(self, pod: Pod) -> None:
+    def _nominate(self, pod: Pod, node: str | None, victims: Sequence[Pod]) -> None:
+        """Gives a waiting pod this nomination (None: the one it has), and evicts pods for it."""
+        if node is not None and node != pod.nominated_node_name:
+            before, pod = pod, _nominated(pod, node)
+            self._apply(Change(Pod, before, pod))
+        if not victims:
+            return
+        for other in self.state.nominator.pods_on(pod.nominated_node_name):
+            if other.priority < pod.priority:
+                self._apply(Change(Pod, other, _nominated(other, "")))
+        # If it has its node in the real cluster, its victims are gone there.
+        at_once = bool(self._node_there(pod))
+        for victim in victims:
+            self._evict(victim, at_once=at_once)
+        if at_once:
+            self.state.activate((pod,), self._now)
+
+    def _evict(self, pod: Pod, *, at_once: bool) -> None:
         here = self._known(pod)
         if here is None or not here.node_name or here.terminating:
             return
@@ -386,10 +409,25 @@ class ImaginedCluster:
         self._apply(Change(Pod, here, terminating))
         victim = self._victims.setdefault(pod.key, _Victim(here))
         victim.pod, victim.is_evicted_here = terminating, True
-        if victim.there_since is None:
+        if at_once:
+            self._end(victim)
+        elif victim.there_since is None:
             victim.due = self._now + self._termination
         elif victim.due < math.inf:
             victim.due = self._now
+
+    def _end_evictions(self, node: str) -> None:
+        """Those here on a node end: the real cluster has a node for the pod that is nominated."""
+        for victim in list(self._victims.values()):
+            if victim.is_evicted_here and victim.pod.node_name == node:
+                self._end(victim)
+
+    def _end(self, victim: _Victim) -> None:
+        """A victim leaves its node."""
+        if victim.there_since is None:
+            self._restart(victim.pod)
+        else:
+            self._leave(victim.pod)
 
     # ------------------------------------------------------------ comparison
 

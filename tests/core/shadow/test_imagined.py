@@ -247,6 +247,47 @@ def test_a_preemption_whose_outcome_shows_after_its_victims_have_gone_is_counted
     assert not worlds.imagined._victims
 
 
+def test_a_pod_that_is_evicted_in_the_real_cluster_only_leaves_when_its_preemptor_is_bound():
+    worlds = Worlds()
+    fill(worlds)
+    worlds.node("b")
+    for name in ("owned", "bare"):
+        worlds.gone(evicted_there(worlds, real(worlds, name)))
+    preemptor = worlds.pod("p", spec=spec("4", priority=100))
+    worlds.show(Pod, preemptor, worlds.versioned(preemptor, node_name="a"))
+    worlds.go_on(0.1)
+    worlds.go_on()
+    assert worlds.placed() == {"p": "b"}
+    assert worlds.compare().mine.preempted == 0
+
+
+def test_a_preemption_takes_no_time_if_the_real_cluster_has_bound_the_pod_already():
+    worlds = Worlds()
+    fill(worlds)
+    preemptor = worlds.pod("p", spec=spec("4", priority=100))
+    bound = worlds.versioned(preemptor, node_name="a")
+    worlds.theirs.state.apply(Change(Pod, preemptor, bound), 0.0)
+    worlds.show(Pod, preemptor, bound)
+    worlds.go_on()
+    assert worlds.placed() == {"p": "a"}
+    assert worlds.compare().mine.preempted == 2
+    for name in ("owned", "bare"):  # Other watches may be late.
+        worlds.gone(evicted_there(worlds, real(worlds, name)))
+    worlds.go_on()
+    assert (worlds.placed(), worlds.waiting()) == ({"p": "a"}, set())
+
+
+def test_evictions_end_when_the_real_cluster_binds_their_preemptor():
+    worlds = Worlds()
+    fill(worlds)
+    after = preempt(worlds, "a")
+    worlds.go_on(0.1)
+    assert worlds.placed() == {"owned": "a", "bare": "a"}
+    worlds.show(Pod, after, worlds.versioned(after, node_name="a"))
+    worlds.go_on()
+    assert worlds.placed() == {"p": "a"}
+
+
 def test_a_pod_that_is_evicted_in_the_real_cluster_only_leaves_a_little_later():
     worlds = Worlds()
     fill(worlds)
