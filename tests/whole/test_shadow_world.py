@@ -181,7 +181,7 @@ def assert_alike(cluster: ApiServer, directory: Path) -> None:
     for bound in play(Churn(cluster)):
         wait_for("the same utilisation", lambda bound=bound: alike(directory, bound))
     told = reported(directory)["worlds"]
-    assert max(each.theirs.utilization["cpu"] for each in comparisons(directory)) > 0.9
+    assert max(each.theirs.utilization.get("cpu", 0.0) for each in comparisons(directory)) > 0.9
     assert told["theirs"]["preempted"] > 5
     assert told["mine"]["preempted"] > 5
     assert told["theirs"]["bound"] > 250
