@@ -140,7 +140,7 @@ def plan_daemon_set(scene: Scene) -> Plan:
         by_node[_node_of(pod)].append(pod)
     wanted = set(scene.nodes)
     spec = daemon_spec(owner["spec"]["template"]["spec"])
-    missing = [node for node in scene.nodes if not by_node.get(node)]
+    missing = [node for node in scene.nodes if node not in by_node]
     plan = Plan({}, actions)
     plan.actions += [
         Create(PODS, pod_of(owner, labels={REVISION_LABEL: mark}, spec=pinned(spec, node)))
@@ -149,6 +149,9 @@ def plan_daemon_set(scene: Scene) -> Plan:
     kept: list[Object] = []
     misplaced = 0
     for node, pods in by_node.items():
+        if len(pods) == 1 and node in wanted and is_active(pods[0]):
+            kept.append(pods[0])  # nearly all of them
+            continue
         living = list(filter(is_active, pods))
         if len(living) > 1:
             living.sort(key=_keeping_order)

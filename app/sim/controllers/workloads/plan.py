@@ -1,5 +1,6 @@
 """What a rule sees and what it answers, and what all rules ask of pods."""
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -87,12 +88,16 @@ def is_ready(pod: Object) -> bool:
     return is_true(pod, "Ready")
 
 
+_seconds: Final = functools.lru_cache(maxsize=256)(parse_time)
+"""Many pods become ready at the same second."""
+
+
 def ready_for(pod: Object, now: float) -> float:
     """The seconds for which a pod has been ready; negative if it is not."""
     condition = find_condition(pod, "Ready")
     if condition is None or condition.get("status") != "True":
         return -1.0
-    return max(0.0, now - parse_time(condition.get("lastTransitionTime", "")))
+    return max(0.0, now - _seconds(condition.get("lastTransitionTime", "")))
 
 
 @dataclass(frozen=True, slots=True)
