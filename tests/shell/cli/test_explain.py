@@ -23,7 +23,13 @@ from app.kube.errors import ConnectionSettingsError
 from app.kube.leaders import LABELS, Leader
 from app.kube.reviews import User
 from app.observe.explain import Explanation, Feasibility, Leadership, Waiting
-from app.observe.histories import AttemptRecord, CallBodies, ExtenderCall, Rejection
+from app.observe.histories import (
+    AttemptRecord,
+    CallBodies,
+    ExtenderCall,
+    Rejection,
+    ShadowCall,
+)
 from app.observe.metrics.process import ServingMetrics
 from app.observe.metrics.series import MetricFamilies
 from app.runtime.clock import SystemClock
@@ -452,3 +458,19 @@ def test_bodies_of_calls(monkeypatch, bodies, flags, expected, unexpected):
     shown = invoke("shop/cart-0", *flags).output
     assert all(each in shown for each in expected), shown
     assert unexpected not in shown
+
+
+def test_answers_of_extenders_in_shadow(monkeypatch):
+    shadows = (
+        ShadowCall("http://next", "filter", "chosen_node_refused", "too \x1bwarm", 5, 3),
+        ShadowCall("http://next", "prioritize", "same"),
+    )
+    attempt = AttemptRecord(7, "default-scheduler", 1.0, 1.0, shadows=shadows)
+
+    async def story(*_arguments):
+        return msgspec.json.encode(msgspec.structs.replace(EXPLANATION, attempts=[attempt]))
+
+    monkeypatch.setattr("app.cli.explain.story_of", story)
+    shown = invoke("shop/cart-0").output
+    for text in ("Extenders in shadow", "chosen_node_refused", "3 of 5", "too \\x1bwarm", "same"):
+        assert text in shown
