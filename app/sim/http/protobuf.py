@@ -56,6 +56,10 @@ def _bytes(value: int | bytes) -> bytes:
     return value
 
 
+_KEPT_EMPTY: Final = ("LabelSelector", "BasicPolicy")
+"""Messages that mean something without fields: Go sends them only if they are set."""
+
+
 @functools.cache
 def _layout(message: str) -> dict[int, _Field]:
     """The fields of a message by number, from the table."""
@@ -96,7 +100,7 @@ def _add(result: dict[str, Any], field: _Field, raw: int | bytes) -> None:
         result.setdefault(field.name, {})[key] = _value(field.type, entry.get(2, b""))
     else:
         value = _value(field.type, raw)
-        if value not in (None, "") and (value != {} or field.type == "LabelSelector"):
+        if value not in (None, "") and (value != {} or field.type in _KEPT_EMPTY):
             result[field.name] = value
 
 

@@ -36,6 +36,8 @@ ROOTS: Final[Mapping[tuple[str, str], str]] = {
     ("resource.k8s.io/v1", "ResourceClaimTemplate"): "ResourceClaimTemplate",
     ("resource.k8s.io/v1", "ResourceSlice"): "ResourceSlice",
     ("scheduling.k8s.io/v1", "PriorityClass"): "PriorityClass",
+    ("scheduling.k8s.io/v1alpha2", "PodGroup"): "PodGroup",
+    ("scheduling.k8s.io/v1alpha2", "Workload"): "GroupWorkload",
 }
 """(apiVersion, kind) -> message; an empty version means any."""
 
@@ -100,8 +102,9 @@ MESSAGES: Final[Mapping[str, str]] = {
         " 28:readinessGates/[ReadinessGate] 29:runtimeClassName 30:enableServiceLinks/bool 31:preemptionPolicy"
         " 32:overhead/{Quantity} 33:topologySpreadConstraints/[TopologySpreadConstraint]"
         " 38:schedulingGates/[LocalObjectReference] 39:resourceClaims/[PodResourceClaim]"
-        " 40:resources/ResourceRequirements"
+        " 40:resources/ResourceRequirements 43:schedulingGroup/PodSchedulingGroup"
     ),
+    "PodSchedulingGroup": "1:podGroupName",
     "Container": (
         "1:name 2:image 3:command/[string] 4:args/[string] 5:workingDir 6:ports/[ContainerPort] 7:env/[EnvVar]"
         " 8:resources/ResourceRequirements 9:volumeMounts/[VolumeMount] 13:terminationMessagePath 14:imagePullPolicy"
@@ -247,6 +250,29 @@ MESSAGES: Final[Mapping[str, str]] = {
     "PodDisruptionBudget": "1:metadata/ObjectMeta 2:spec/PodDisruptionBudgetSpec 3:status/-",
     "PodDisruptionBudgetSpec": (
         "1:minAvailable/IntOrString 2:selector/LabelSelector 3:maxUnavailable/IntOrString 4:unhealthyPodEvictionPolicy"
+    ),
+    "PodGroup": "1:metadata/ObjectMeta 2:spec/PodGroupSpec 3:status/-",
+    "PodGroupSpec": (
+        "1:podGroupTemplateRef/PodGroupTemplateReference 2:schedulingPolicy/PodGroupPolicy"
+        " 3:schedulingConstraints/PodGroupConstraints 4:resourceClaims/[PodGroupClaim] 5:disruptionMode"
+        " 6:priorityClassName 7:priority/int"
+    ),
+    "PodGroupTemplateReference": "1:workload/PodGroupTemplateName",
+    "PodGroupTemplateName": "1:workloadName 2:podGroupTemplateName",
+    "PodGroupPolicy": "1:basic/BasicPolicy 2:gang/GangPolicy",
+    "BasicPolicy": "",
+    "GangPolicy": "1:minCount/int",
+    "PodGroupConstraints": "1:topology/[TopologyConstraint]",
+    "TopologyConstraint": "1:key",
+    "PodGroupClaim": "1:name 2:resourceClaimName 3:resourceClaimTemplateName",
+    "GroupWorkload": "1:metadata/ObjectMeta 2:spec/GroupWorkloadSpec",
+    "GroupWorkloadSpec": (
+        "1:controllerRef/TypedLocalObjectReference 2:podGroupTemplates/[PodGroupTemplate]"
+    ),
+    "TypedLocalObjectReference": "1:apiGroup 2:kind 3:name",
+    "PodGroupTemplate": (
+        "1:name 2:schedulingPolicy/PodGroupPolicy 3:schedulingConstraints/PodGroupConstraints"
+        " 4:resourceClaims/[PodGroupClaim] 5:disruptionMode 6:priorityClassName 7:priority/int"
     ),
     "PriorityClass": "1:metadata/ObjectMeta 2:value/int 3:globalDefault/bool 4:description 5:preemptionPolicy",
 }

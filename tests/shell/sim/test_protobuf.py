@@ -73,6 +73,33 @@ def test_quantities_and_numbers_or_texts() -> None:
     assert budget["spec"] == {"maxUnavailable": 3}
 
 
+def test_pod_groups() -> None:
+    pod = envelope("v1", "Pod", field(2, field(43, field(1, "g"))))
+    assert decode_protobuf(pod)["spec"]["schedulingGroup"] == {"podGroupName": "g"}
+    reference = field(1, field(1, field(1, "w") + field(2, "t")))
+    gang = field(2, field(2, field(1, 3)))
+    topology = field(3, field(1, field(1, "rack")))
+    spec = reference + gang + topology + field(5, "PodGroup") + field(6, "high") + field(7, 9)
+    group = envelope("scheduling.k8s.io/v1alpha2", "PodGroup", field(2, spec))
+    assert decode_protobuf(group)["spec"] == {
+        "podGroupTemplateRef": {"workload": {"workloadName": "w", "podGroupTemplateName": "t"}},
+        "schedulingPolicy": {"gang": {"minCount": 3}},
+        "schedulingConstraints": {"topology": [{"key": "rack"}]},
+        "disruptionMode": "PodGroup",
+        "priorityClassName": "high",
+        "priority": 9,
+    }
+    template = field(1, "t") + field(2, field(1, b""))
+    owner = field(1, field(1, "batch") + field(2, "Job") + field(3, "j"))
+    workload = envelope(
+        "scheduling.k8s.io/v1alpha2", "Workload", field(2, owner + field(2, template))
+    )
+    assert decode_protobuf(workload)["spec"] == {
+        "controllerRef": {"apiGroup": "batch", "kind": "Job", "name": "j"},
+        "podGroupTemplates": [{"name": "t", "schedulingPolicy": {"basic": {}}}],
+    }
+
+
 async def test_a_binding_and_a_deletion(client: Client) -> None:
     created = await client.create(PODS, pod("p"))
     uid = created["metadata"]["uid"]
