@@ -71,7 +71,8 @@ class Moments:
             yield self._by_queue(entry, outcome, own, entry.number)
         as_seen = self._as_seen(entry, own)
         yield as_seen
-        unseen = tuple(e for e in self._unseen if e.at > entry.at - _OWN_SECONDS)
+        oldest = self._timeline.behind[0].at if self._timeline.behind else entry.at
+        unseen = tuple(e for e in self._unseen if e.at >= oldest)
         if unseen:
             seen = min(max(outcome.queued, self._seen), entry.number)
             base = self._by_queue(entry, outcome, own, seen) if outcome.queued else as_seen
@@ -105,24 +106,33 @@ class Moments:
         return Moves((*undone, *own), tuple(pulled), seen)
 
     def _other_moments(
-        self, entry: Entry, outcome: Outcome, own: Sequence[Entry]
+        self, entry: Entry, outcome: Outcome, own: Sequence[Entry], nodes: frozenset[str]
     ) -> Iterator[Moves]:
         """Other moments between the queue and the outcome, from that of the decision before on; then earlier ones.
 
-        A scheduler decides on one pod after another: what it has seen for one pod it has seen for the next.
+        A scheduler decides on one pod after another: what it has seen for one pod it has seen for the next. Moments at
+        changes that concern ``nodes`` come first.
         """
         if not outcome.queued:
             return
         timeline = self._timeline
         changes = sorted(
-            e.number
-            for e in (*timeline.late(outcome.queued_at), *timeline.near())
-            if not e.places and _matters(e, outcome) and outcome.queued < e.number < entry.number
+            (
+                e
+                for e in (*timeline.late(outcome.queued_at), *timeline.near())
+                if not e.places
+                and outcome.queued < e.number < entry.number
+                and _matters(e, outcome)
+            ),
+            key=lambda e: e.number,
         )
-        later = [number for number in changes if number > self._seen][:_MOMENTS]
-        earlier = [number for number in reversed(changes) if number <= self._seen][:_MOMENTS]
-        for seen in (*later, *earlier, outcome.queued):
-            yield self._by_queue(entry, outcome, own, seen)
+        decisive = [e for e in changes if e.node_name in nodes]
+        for some in (decisive, changes):
+            later = [e.number for e in some if e.number > self._seen][:_MOMENTS]
+            earlier = [e.number for e in reversed(some) if e.number <= self._seen][:_MOMENTS]
+            for seen in (*later, *earlier):
+                yield self._by_queue(entry, outcome, own, seen)
+        yield self._by_queue(entry, outcome, own, outcome.queued)
 
     def _own(self, entry: Entry, outcome: Outcome) -> Iterator[Entry]:
         """The changes that follow from the decision and show already: evictions for the pod, and what its claims get."""
@@ -189,11 +199,12 @@ class Moments:
             and (e.change.kind is not Pod or (e.places and not precedes(entry, e)))
         ]
         tried = {numbers_of(moves) for moves in likely}
+        nodes = nodes_of(likely[0])
         others = (
             Moves((*back, *never), tuple(forward))
-            for back, forward in self._candidates(behind, ahead, likely, nodes_of)
+            for back, forward in self._candidates(behind, ahead, likely, nodes)
         )
-        moments = self._other_moments(entry, outcome, own)
+        moments = self._other_moments(entry, outcome, own, nodes)
         pairs = itertools.zip_longest(moments, others)
         for moves in itertools.chain.from_iterable(pairs):
             if moves is not None and numbers_of(moves) not in tried:
@@ -205,7 +216,7 @@ class Moments:
         behind: Sequence[Entry],
         ahead: Sequence[Entry],
         likely: Sequence[Moves],
-        nodes_of: Callable[[Moves], frozenset[str]],
+        nodes: frozenset[str],
     ) -> Iterator[tuple[Sequence[Entry], Sequence[Entry]]]:
         undone, pulled, _ = likely[0]
         if undone or pulled:
@@ -218,7 +229,6 @@ class Moments:
                     yield (*bindings, *others[-number:]), pulled
         for base in likely:
             yield from _other_kinds(behind, ahead, base)
-        nodes = nodes_of(likely[0])
         if nodes:
             near = [e for e in behind if e.node_name in nodes]
             soon = [e for e in ahead if e.node_name in nodes]

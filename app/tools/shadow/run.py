@@ -70,11 +70,11 @@ LONGEST_DELAY: Final = 0.85
 #: Seconds between two looks at an outcome that is held back.
 _LOOK: Final = 0.03
 #: Seconds for which changes can be undone, and their number at most.
-_WINDOW: Final = 3.0
+_WINDOW: Final = 5.0
 _UNDOABLE: Final = 4000
 #: If the shadow is this many seconds behind, only so many unlikely orders are tried.
 _LATE: Final = 1.5
-_ORDERS_WHEN_LATE: Final = 8
+_ORDERS_WHEN_LATE: Final = 24
 #: An outcome is not judged if the shadow is this many seconds behind.
 _TOO_LATE: Final = 20.0
 #: Seconds of work after which other tasks run.
