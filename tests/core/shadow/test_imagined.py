@@ -42,7 +42,7 @@ class Worlds(Player):
             follows=follows,
         )
 
-    def go_on(self, seconds: float = 0.0) -> None:
+    def go_on(self, seconds: float = 0.0, *, early: int = 10) -> None:
         """Both clusters take what was shown; then time passes."""
         while self.timeline.ahead:
             entry = self.timeline.ahead[0]
@@ -51,7 +51,7 @@ class Worlds(Player):
             self.imagined.take(entry.change, entry.at, refused=refused)
             at_once(self.imagined.decide(entry.at))
         self.now += seconds
-        at_once(self.imagined.decide(self.now, early=10))
+        at_once(self.imagined.decide(self.now, early=early))
 
     def placed(self) -> dict[str, str]:
         """The nodes of the imagined cluster's pods."""
@@ -268,7 +268,7 @@ def test_a_preemption_takes_no_time_if_the_real_cluster_has_bound_the_pod_alread
     bound = worlds.versioned(preemptor, node_name="a")
     worlds.theirs.state.apply(Change(Pod, preemptor, bound), 0.0)
     worlds.show(Pod, preemptor, bound)
-    worlds.go_on()
+    worlds.go_on(early=0)
     assert worlds.placed() == {"p": "a"}
     assert worlds.compare().mine.preempted == 2
     for name in ("owned", "bare"):  # Other watches may be late.
