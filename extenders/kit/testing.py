@@ -13,10 +13,11 @@ _SECONDS = 60.0
 @contextlib.contextmanager
 def serving(app: web.Application) -> Iterator[str]:
     """The address of an application that another thread serves during the block, at a free port of 127.0.0.1."""
-    loop, stop = asyncio.new_event_loop(), asyncio.Event()
+    loops, stop = list[asyncio.AbstractEventLoop](), asyncio.Event()
     started, address = threading.Event(), list[str]()
 
     async def serve() -> None:
+        loops.append(asyncio.get_running_loop())
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
         try:
             await runner.setup()
@@ -29,7 +30,7 @@ def serving(app: web.Application) -> Iterator[str]:
             started.set()
             await runner.cleanup()
 
-    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
     thread.start()
     try:
         started.wait(_SECONDS)
@@ -37,6 +38,6 @@ def serving(app: web.Application) -> Iterator[str]:
             raise RuntimeError("the application does not start; its traceback is above")
         yield address[0]
     finally:
-        loop.call_soon_threadsafe(stop.set)
+        with contextlib.suppress(RuntimeError):  # it has ended by itself
+            loops[0].call_soon_threadsafe(stop.set)
         thread.join(_SECONDS)
-        loop.close()
