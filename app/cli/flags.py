@@ -313,8 +313,6 @@ GATES: Final[Mapping[bool, frozenset[str]]] = {
             "DRAListTypeAttributes",
             "DRANodeAllocatableResources",
             "DRAWorkloadResourceClaims",
-            "GangScheduling",
-            "GenericWorkload",
             "SchedulerAsyncAPICalls",
             "StorageCapacityScoring",
             "TaintTolerationComparisonOperators",
@@ -327,6 +325,19 @@ GATES: Final[Mapping[bool, frozenset[str]]] = {
 """The feature gates of kube-scheduler 1.36 that are on here, and those that are off: not built."""
 
 
+SWITCHES: Final = frozenset({"GangScheduling", "GenericWorkload"})
+"""The feature gates that can be turned on."""
+
+
+def features_of(text: str | None) -> frozenset[str]:
+    """The gates of SWITCHES that --feature-gates turns on; the last value of a name counts."""
+    given: dict[str, bool] = {}
+    for part in (text or "").split(","):
+        name, _, value = part.strip().partition("=")
+        given[name] = value in _TRUE
+    return frozenset(name for name in SWITCHES if given.get(name))
+
+
 def gates_without_effect(text: str) -> str:
     """The settings in --feature-gates that have no effect (docs/spec/README.md#feature-gates), by reason; else empty."""
     found: dict[str, list[str]] = {}
@@ -336,7 +347,7 @@ def gates_without_effect(text: str) -> str:
             found.setdefault("not built", []).append(name)
         elif value in _FALSE and name in GATES[True]:
             found.setdefault("always on", []).append(name)
-        elif value not in _TRUE | _FALSE or name not in GATES[True] | GATES[False]:
+        elif value not in _TRUE | _FALSE or name not in GATES[True] | GATES[False] | SWITCHES:
             found.setdefault("not known here", []).append(part)
     return "; ".join(f"{why}: {', '.join(names)}" for why, names in found.items())
 

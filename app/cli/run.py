@@ -13,6 +13,7 @@ from app.cli.flags import (
     FlagCommand,
     attribute,
     boolean_flag,
+    features_of,
     flags,
     gates_without_effect,
     read_port,
@@ -179,6 +180,7 @@ def _options(given: Mapping[str, Any]) -> RunOptions:
         max_unschedulable_seconds=given["pod_max_in_unschedulable_pods_duration"],
         serving=serving,
         flags=_flags(given, serving),
+        features=features_of(given["feature_gates"]),
     )
 
 

@@ -153,6 +153,10 @@ class Informer(Generic[T]):
         """The objects by key, read-only."""
         return self._store.objects
 
+    def served(self) -> bool:
+        """Whether the server had this kind when it was last asked; True before that."""
+        return self._feed.served
+
     async def run(self) -> None:
         """Lists, watches and calls the handlers until cancelled."""
         async with aclosing(watch_forever(self._reader, self._feed, self._rng)) as updates:

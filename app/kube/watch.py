@@ -21,6 +21,7 @@ from app.kube.backoff import Backoff
 from app.kube.discovery import is_absent
 from app.kube.errors import (
     ConnectionFailed,
+    Forbidden,
     Gone,
     KubeApiError,
     NotFound,
@@ -50,6 +51,10 @@ RETRY_FIRST: Final = 0.1
 RETRY_LONGEST: Final = 5.0
 #: Seconds between checks for a kind that the server does not have (up to double).
 ABSENT_RETRY: Final = 300.0
+#: Seconds for which an optional kind is refused before it counts as absent (an API server that starts also refuses what it
+#: allows later), and seconds between attempts after that (up to double).
+FORBIDDEN_SECONDS: Final = 3.0
+FORBIDDEN_RETRY: Final = 30.0
 #: Seconds after which the same error is logged again.
 REPEAT_LOG: Final = 60.0
 
@@ -104,6 +109,8 @@ async def watch_forever(
     reader: Reader, feed: KindFeed[T], rng: np.random.Generator
 ) -> AsyncGenerator[Update[T], None]:
     """A list in parts, then batches of changes; another list whenever the history is lost. Never raises."""
+    loop = asyncio.get_running_loop()
+    began = loop.time()
     backoff = _retries(rng)
     complaints = _Complaints(feed.kind.name)
     while True:
@@ -124,6 +131,16 @@ async def watch_forever(
                 await asyncio.sleep(ABSENT_RETRY * (1.0 + rng.random()))
                 continue
             complaints.note(err, "Cannot list and watch %s: %s")
+        except Forbidden as err:
+            complaints.note(err, "Cannot list and watch %s: %s")
+            since = loop.time() - began
+            if feed.kind.optional and not feed.known and since >= FORBIDDEN_SECONDS:
+                if feed.served:
+                    logger.warning("%s counts as absent: it may not be read", feed.kind.name)
+                feed.served = False
+                yield ListPart({}, frozenset())
+                await asyncio.sleep(FORBIDDEN_RETRY * (1.0 + rng.random()))
+                continue
         except KubeApiError as err:
             complaints.note(err, "Cannot list and watch %s: %s")
         await asyncio.sleep(backoff.next())

@@ -60,6 +60,8 @@ class ResourceKind(Generic[T]):
     path: str
     decoder: ObjectDecoder[T]
     field_selector: str = ""
+    #: Whether the scheduler also runs without the right to read the kind; it then counts as absent.
+    optional: bool = False
 
     @property
     def params(self) -> dict[str, str]:

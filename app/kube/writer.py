@@ -55,6 +55,7 @@ from app.kube.transport import (
     path_segment,
 )
 from app.model.pod import Pod
+from app.model.pod_groups import AnyPodGroup
 from app.wire.sanitize import decode
 
 logger = logging.getLogger(__name__)
@@ -344,6 +345,15 @@ class KubeWriter:
             ):
                 raise _gone(pod.name, ": another pod has taken the name") from err
             raise
+
+    async def patch_group_status(
+        self, group: AnyPodGroup, status: Mapping[str, object], content_type: str
+    ) -> None:
+        """Patches the status of the pod group with this uid. Raises NotLeading, NotFound and KubeApiError."""
+        groups = f"{group.API}/namespaces/{path_segment(group.namespace)}/podgroups"
+        patch = msgspec.json.encode({"metadata": {"uid": group.uid}, "status": status})
+        path = f"{groups}/{path_segment(group.name)}/status"
+        await self._write_repeatedly("PATCH", path, patch, content_type, _TRANSIENT)
 
     async def delete_pod(self, namespace: str, name: str, uid: str) -> bool:
         """Deletes the pod with this uid with its own grace period; False if it was gone already.

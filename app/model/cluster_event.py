@@ -44,6 +44,7 @@ class Resource(enum.StrEnum):
     ResourceClaim = "resource.k8s.io/ResourceClaim"
     ResourceSlice = "resource.k8s.io/ResourceSlice"
     DeviceClass = "resource.k8s.io/DeviceClass"
+    PodGroup = "scheduling.k8s.io/PodGroup"
 
 
 def action_of(old: object | None, new: object | None) -> Action:

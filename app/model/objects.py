@@ -348,6 +348,12 @@ class PodResourceClaimStatus(Object, frozen=True):
     resource_claim_name: str | None = None
 
 
+class SchedulingGroup(Object, frozen=True):
+    """core/v1 PodSchedulingGroup."""
+
+    pod_group_name: Name = ""
+
+
 class PodSpec(msgspec.Struct, rename="camel", omit_defaults=True, eq=False, weakref=True):
     """The part of core/v1 PodSpec that is relevant to scheduling. Shared by all pods with an equal one."""
 
@@ -365,6 +371,7 @@ class PodSpec(msgspec.Struct, rename="camel", omit_defaults=True, eq=False, weak
     volumes: Many[Volume] | None = None
     resource_claims: Many[PodResourceClaim] | None = None
     scheduling_gates: Many[SchedulingGate] | None = None
+    scheduling_group: SchedulingGroup | None = None
     host_network: bool = False
     host_users: bool | None = None
 

@@ -75,6 +75,17 @@ class AttemptFailed(msgspec.Struct, frozen=True):
     nominated_node: str | None = None
 
 
+class GroupAttempted(msgspec.Struct, frozen=True):
+    """The cycle of a pod group ended; ``result`` is scheduled, unschedulable, waiting_on_preemption or error."""
+
+    namespace: str
+    name: str
+    profile: str
+    result: str
+    #: The whole cycle, without the binding cycles.
+    seconds: float
+
+
 class PreemptionStarted(msgspec.Struct, frozen=True):
     """``victims`` are about to be evicted from a node for ``preemptor``, as part of its attempt."""
 
@@ -123,6 +134,7 @@ SchedulerEvent = (
     | BindingStepFinished
     | PodBound
     | AttemptFailed
+    | GroupAttempted
     | PreemptionStarted
     | VictimEvicted
     | PreemptionFinished

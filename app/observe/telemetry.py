@@ -39,6 +39,7 @@ from app.observe.metrics.process import ClientMetrics, LoopLag, ServingMetrics
 from app.observe.metrics.scheduler import (
     AttemptMetrics,
     FrameworkMetrics,
+    GroupMetrics,
     PreemptionMetrics,
     QueueMetrics,
     WatchMetrics,
@@ -82,6 +83,7 @@ class Telemetry:
         self.serving: Final = ServingMetrics(self.families)
         self.attempts: Final = AttemptMetrics(self.families)
         self._preemptions: Final = PreemptionMetrics(self.families)
+        self._groups: Final = GroupMetrics(self.families)
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=self.registry)
 
@@ -89,6 +91,7 @@ class Telemetry:
         """Passes on an event about a pod."""
         self.attempts.on(event)
         self._preemptions.on(event)
+        self._groups.on(event)
         self.histories.on(event)
         self.recent.on(event)
         log_event(event)

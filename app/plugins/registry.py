@@ -17,6 +17,7 @@ from app.framework.plugin_class import PluginClass, fault_of
 from app.plugins.default_binder import DefaultBinder
 from app.plugins.default_preemption import DefaultPreemption
 from app.plugins.dynamic_resources import DynamicResources
+from app.plugins.gang_scheduling import GangScheduling
 from app.plugins.image_locality import ImageLocality
 from app.plugins.inter_pod_affinity import InterPodAffinity
 from app.plugins.node_affinity import NodeAffinity
@@ -61,6 +62,7 @@ _IN_TREE: Final[tuple[PluginClass, ...]] = (
     ImageLocality,
     DefaultBinder,
     NodeDeclaredFeatures,
+    GangScheduling,
 )
 
 #: The in-tree plugin classes by name; constructed with ``(args or None, handle)``.

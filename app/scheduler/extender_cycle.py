@@ -119,6 +119,11 @@ class ExtenderCycle:
         """Which lanes of the activeQ are open now, None for all; without ``room`` only that of pods without extenders."""
         return self._serial.gate(room=room)
 
+    async def take_turn(self, pod: Pod) -> Choose | None:
+        """As ``begin``, when the pod's extenders can be called: for a pod whose lane was not asked about (``gate``)."""
+        await self._serial.wait(self._lane(pod))
+        return self.begin(pod)
+
     def begin(self, pod: Pod) -> Choose | None:
         """How to choose the node of a pod that was popped, which must be called once; None if it concerns no extender."""
         lane = self._lane(pod)

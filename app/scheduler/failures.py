@@ -52,37 +52,43 @@ class FailureHandler:
         self, queued: QueuedPod, attempt: Attempt, diagnosis: Diagnosis, started: float
     ) -> None:
         """No node is feasible: runs the PostFilter plugins, then requeues the pod."""
-        message, nominated = "", None
+        message, nominated = await self.post_filter(attempt, diagnosis, self._effects)
+        profile = attempt.framework.profile_name
+        self.requeue(queued, profile, message, started, diagnosis, nominated_node=nominated)
+
+    async def post_filter(
+        self, attempt: Attempt, diagnosis: Diagnosis, effects: Effects
+    ) -> tuple[str, str | None]:
+        """Runs the PostFilter plugins. Returns the message of the failed attempt, and the nomination as for ``requeue``."""
         try:
             result = await attempt.framework.post_filter(
-                attempt.state, attempt.pod, diagnosis, self._effects
+                attempt.state, attempt.pod, diagnosis, effects
             )
         except Exception as error:
-            log.exception("Error in PostFilter for pod %s", queued.pod.key)
-            message = f"{type(error).__name__}: {error}"
-        else:
-            if result is None:
-                nominated = ""
-            else:
-                nominated = result.nominated_node
-                message = "" if result.status.ok else result.status.message
-        profile = attempt.framework.profile_name
-        self._requeue(
-            queued,
-            profile,
-            diagnosis.message(message),
-            started,
-            diagnosis,
-            nominated_node=nominated,
-        )
+            log.exception("Error in PostFilter for pod %s", attempt.pod.key)
+            return diagnosis.message(f"{type(error).__name__}: {error}"), None
+        if result is None:
+            return diagnosis.message(), ""
+        message = "" if result.status.ok else result.status.message
+        return diagnosis.message(message), result.nominated_node
 
     def no_nodes(self, queued: QueuedPod, profile: str, *, started: float) -> None:
         """The cluster has no nodes."""
-        self._requeue(queued, profile, NO_NODES, started, None)
+        self.requeue(queued, profile, NO_NODES, started, None)
 
     def error(self, queued: QueuedPod, profile: str, message: str, *, started: float) -> None:
         """The attempt ended with an error, not with a rejection."""
-        self._requeue(queued, profile, message, started, None, reason=SCHEDULER_ERROR)
+        self.requeue(queued, profile, message, started, None, reason=SCHEDULER_ERROR)
+
+    def take_back(self, assumed: AssumedPod, reason: str) -> Pod:
+        """Unreserves and forgets an assumed pod, and tells extenders. Returns the version that was counted."""
+        pod = assumed.pod
+        try:
+            assumed.framework.unreserve(assumed.cycle_state, pod, pod.node_name)
+        except Exception:
+            log.exception("Error in Unreserve for pod %s", pod.key)
+        self._given_up(pod, reason)
+        return self._state.forget(pod)
 
     def undo(self, assumed: AssumedPod, status: Status) -> None:
         """A pod with a chosen node cannot be bound: unreserves, forgets the assumed pod, wakes other pods, requeues it.
@@ -90,12 +96,7 @@ class FailureHandler:
         A rejection is reported as if the node were the only one; an error as it is.
         """
         pod, profile = assumed.pod, assumed.framework.profile_name
-        try:
-            assumed.framework.unreserve(assumed.cycle_state, pod, pod.node_name)
-        except Exception:
-            log.exception("Error in Unreserve for pod %s", pod.key)
-        self._given_up(pod, status.message)
-        counted = self._state.forget(pod)
+        counted = self.take_back(assumed, status.message)
         if not status.code.rejected:
             self._state.freed(counted, self._clock.steady())
             self.error(assumed.queued, profile, status.message, started=assumed.started)
@@ -105,10 +106,10 @@ class FailureHandler:
             diagnosis.pending_plugins.add(status.plugin)
         else:
             diagnosis.unschedulable_plugins.add(status.plugin)
-        self._requeue(assumed.queued, profile, diagnosis.message(), assumed.started, diagnosis)
+        self.requeue(assumed.queued, profile, diagnosis.message(), assumed.started, diagnosis)
         self._state.freed(counted, self._clock.steady(), but=pod.uid)
 
-    def _requeue(
+    def requeue(
         self,
         queued: QueuedPod,
         profile: str,

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator
 from typing import Any, Final
 
 from app.kube.watch_decoder import ResourceKind
-from app.model import devices, objects
+from app.model import devices, objects, pod_groups
 from app.model.pod import Pod
 from app.wire.kube import NodeDecoder, ObjectDecoder, PodDecoder, decoder_for
 from app.wire.pods import KeepRaw
@@ -17,6 +17,7 @@ _VOLUMES: Final = frozenset(
     {"VolumeBinding", "VolumeRestrictions", "VolumeZone", "NodeVolumeLimits"}
 )
 _DEVICES: Final = frozenset({"DynamicResources"})
+_GROUPS: Final = frozenset({"GangScheduling"})
 
 #: kind -> (collection, plugins that read it).
 _OTHERS: Final[dict[type[objects.Named], tuple[str, Collection[str]]]] = {
@@ -36,6 +37,8 @@ _OTHERS: Final[dict[type[objects.Named], tuple[str, Collection[str]]]] = {
     devices.DeviceClass: ("/apis/resource.k8s.io/v1/deviceclasses", _DEVICES),
     devices.ResourceClaim: ("/apis/resource.k8s.io/v1/resourceclaims", _DEVICES),
     devices.ResourceSlice: ("/apis/resource.k8s.io/v1/resourceslices", _DEVICES),
+    pod_groups.PodGroup: (f"{pod_groups.PodGroup.API}/podgroups", _GROUPS),
+    pod_groups.LabelledPodGroup: (f"{pod_groups.LabelledPodGroup.API}/podgroups", _GROUPS),
 }
 
 #: The names of all kinds that can be watched.
@@ -59,7 +62,8 @@ def others(
     """The other kinds that these plugins read, and ``also``; all of them if there are ``foreign`` (out-of-tree) plugins."""
     for kind, (path, readers) in _OTHERS.items():
         if foreign or kind in also or not set(plugins).isdisjoint(readers):
-            yield kind, ResourceKind(kind.__name__, path, decoder_for(kind))
+            optional = readers is _GROUPS
+            yield kind, ResourceKind(kind.__name__, path, decoder_for(kind), optional=optional)
 
 
 def decoders() -> dict[str, ObjectDecoder[Any]]:

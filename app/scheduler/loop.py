@@ -15,6 +15,7 @@ from typing import Any, Final
 from app.framework.runner import Framework
 from app.model.clock import Clock
 from app.model.pod import Pod
+from app.model.pod_groups import GroupKey
 from app.model.status import Code, SchedulingError, Status
 from app.observe.events import AttemptStarted, NodeSelected
 from app.runtime import logs
@@ -23,6 +24,7 @@ from app.scheduler.attempt import Attempt, Choice, NoNodesError, Unfit
 from app.scheduler.binding import AssumedPod, Binder
 from app.scheduler.extender_cycle import Choose, ExtenderCycle, in_turns
 from app.scheduler.failures import FailureHandler
+from app.scheduler.group_cycle import GroupCycle
 from app.scheduler.parts import Parts
 from app.scheduler.shadow_extenders import ShadowExtenders
 from app.state.cache import CacheError
@@ -52,6 +54,7 @@ class SchedulingLoop:
         shadows: ShadowExtenders | None = None,
         binder: Binder,
         failures: FailureHandler,
+        groups: GroupCycle | None = None,
         parallelism: int,
         limits: Sequence[Limiter],
     ) -> None:
@@ -62,6 +65,7 @@ class SchedulingLoop:
         self._shadows: Final = shadows
         self._binder: Final = binder
         self._failures: Final = failures
+        self._groups: Final = groups
         self._emit: Final = parts.sink
         self._clock: Final = parts.clock
         self._rng: Final = parts.rng
@@ -113,6 +117,11 @@ class SchedulingLoop:
         return self._state.pop(self._clock.steady(), self._gate(room=room))
 
     async def _take(self, queued: QueuedPod) -> None:
+        groups = self._groups
+        group = None if groups is None else groups.group_of(queued.pod)
+        if groups is not None and group is not None:
+            await self._take_group(groups, group, queued)
+            return
         attempt = self._attempt(queued)
         if attempt is None:
             return
@@ -122,6 +131,14 @@ class SchedulingLoop:
             await work
         else:
             await self._slots.start(work, f"schedule {queued.pod.key} and those that follow")
+
+    async def _take_group(self, groups: GroupCycle, group: GroupKey, first: QueuedPod) -> None:
+        pods = groups.pop(first, group)
+        work = groups.schedule(group, pods, self._attempt)
+        if groups.asks_extenders(pods):
+            await self._slots.start(work, f"schedule pod group {group.namespace}/{group.name}")
+        else:
+            await work
 
     def _gate(self, *, room: bool) -> Admits | None:
         """Which lanes of the activeQ are open now; None for all."""
@@ -138,7 +155,11 @@ class SchedulingLoop:
             and all(limit.has_room for limit in self._limits)
         ):
             queued = self._state.peek(self._gate(room=True))
-            if queued is None or not self._extenders.concerns(queued.pod):
+            if (
+                queued is None
+                or not self._extenders.concerns(queued.pod)
+                or (self._groups is not None and self._groups.group_of(queued.pod) is not None)
+            ):
                 return None
             self._state.pop(self._clock.steady(), self._gate(room=True))
             attempt = self._attempt(queued)

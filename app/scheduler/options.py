@@ -21,5 +21,7 @@ class RunOptions(msgspec.Struct, frozen=True):
     shutdown_seconds: float = 10.0
     #: The flags as given, shown on the endpoint /flagz: name -> value.
     flags: Mapping[str, str] = {}
+    #: The feature gates that are turned on, of those that can be (app.cli.flags.SWITCHES).
+    features: frozenset[str] = frozenset()
     #: Seed of the random numbers for ties and jitter; None draws one.
     seed: int | None = None

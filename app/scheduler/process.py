@@ -394,6 +394,7 @@ class Process:
             api=ApiServer(client, events, self.may_write),
             chain=chain,
             max_unschedulable_seconds=self._options.max_unschedulable_seconds,
+            features=self._options.features,
         )
 
     # ------------------------------------------------------------ metrics, checks, endpoints

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 
+import msgspec
 import numpy as np
 
 from app.framework.args import Profile
@@ -11,6 +12,7 @@ from app.framework.probe import NULL_PROBE, Probe
 from app.framework.profile import ProfilePlugins, resolve_plugins
 from app.framework.runner import ANY_CHANGE, Framework, ProfileHandle
 from app.model.clock import Clock
+from app.plugins.gang_scheduling import GangScheduling
 from app.plugins.registry import capabilities
 from app.settings.load import Loaded
 from app.settings.models import KubeSchedulerProfile
@@ -23,6 +25,18 @@ from app.state.table import NodeTable
 
 class PluginError(Exception):
     """A plugin cannot be instantiated; the text is kube-scheduler's."""
+
+
+def with_gang_scheduling(profile: Profile) -> Profile:
+    """The profile with GangScheduling at PreEnqueue, which it has unless the configuration runs it already.
+
+    kube-scheduler has the plugin with its feature gate only, so configuration files seldom name it.
+    """
+    names = profile.points["preEnqueue"]
+    if GangScheduling.NAME in names:
+        return profile
+    points = {**profile.points, "preEnqueue": (*names, GangScheduling.NAME)}
+    return msgspec.structs.replace(profile, points=points)
 
 
 def build_framework(

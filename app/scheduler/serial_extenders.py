@@ -47,6 +47,8 @@ class SerialGate:
         self._observed: Final = {e.name for e in filters if e.config.serial is None}
         #: Extenders whose pods are tried one after another now.
         self._serial: Final = self._observed | {e.name for e in extenders if e.config.serial}
+        #: Attempts that wait outside the queue.
+        self._waiting: list[asyncio.Future[None]] = []
         #: Attempts in progress, by extender.
         self._attempts: Final[Counter[str]] = Counter()
         #: Ignorable extenders without an answer so far, and the timers of those that are called.
@@ -71,6 +73,13 @@ class SerialGate:
 
         return admits
 
+    async def wait(self, lane: Lane) -> None:
+        """Returns when no other attempt calls an extender of this lane that is called for one pod at a time."""
+        while any(self._attempts[name] for name in lane & self._serial):
+            freed = asyncio.get_running_loop().create_future()
+            self._waiting.append(freed)
+            await freed
+
     def begin(self, lane: Lane) -> None:
         """An attempt for a pod of this lane begins."""
         for name in lane:
@@ -88,7 +97,7 @@ class SerialGate:
             if name in self._timers and not self._attempts[name]:
                 self._timers.pop(name).cancel()
         if not lane.isdisjoint(self._serial):
-            self._opened()
+            self._tell()
 
     def observe(self, result: FilterResult) -> None:
         """Takes note of how many nodes each extender returned; one that failed counts as one that filters."""
@@ -111,4 +120,11 @@ class SerialGate:
         """Lets the pods of these extenders be tried at the same time."""
         if not names.isdisjoint(self._serial):
             self._serial.difference_update(names)
-            self._opened()
+            self._tell()
+
+    def _tell(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for freed in waiting:
+            if not freed.done():
+                freed.set_result(None)
+        self._opened()

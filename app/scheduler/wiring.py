@@ -6,7 +6,7 @@ No pod is tried before all caches are synced, and a process that does not lead b
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -22,6 +22,7 @@ from app.kube.writer import KubeWriter
 from app.model.devices import ResourceClaim
 from app.model.objects import Namespace, Node
 from app.model.pod import Pod
+from app.model.pod_groups import LabelledPodGroup, PodGroup
 from app.observe.metrics.gauges import Sources
 from app.observe.pod_events import PodEvents
 from app.runtime.tasks import spawn, spawn_eternal
@@ -32,12 +33,14 @@ from app.scheduler.extender_cycle import ChainBinder, ExtenderCycle
 from app.scheduler.extender_retries import ExtenderRetries
 from app.scheduler.extenders import selects_namespaces, wants_whole_nodes, wants_whole_victims
 from app.scheduler.failures import FailureHandler
+from app.scheduler.group_cycle import GroupCycle
+from app.scheduler.group_status import GroupStatusWriter
 from app.scheduler.kubelet_rejections import KubeletRejections
 from app.scheduler.loop import QueueFlusher, SchedulingLoop
 from app.scheduler.parts import ApiServer, Parts, Runtime
 from app.scheduler.permits import WaitingPods
 from app.scheduler.preemption import Evictor, ExtenderPreemption
-from app.scheduler.profiles import build_framework, hints, plugin_names
+from app.scheduler.profiles import build_framework, hints, plugin_names, with_gang_scheduling
 from app.scheduler.releases import Releases
 from app.scheduler.reports import Reports
 from app.scheduler.serial_extenders import extenders_of
@@ -61,6 +64,8 @@ from app.state.table import NodeTable
 
 log = logging.getLogger(__name__)
 
+#: The feature gates without which PodGroups of scheduling.k8s.io are not read.
+_GANGS: Final = frozenset({"GenericWorkload", "GangScheduling"})
 #: Seconds after which a pod that waits for an event is tried again without one (kube-scheduler's flag of this name).
 MAX_IN_UNSCHEDULABLE_SECONDS: Final = 300.0
 
@@ -88,7 +93,10 @@ class Scheduler:
         api: ApiServer,
         chain: ExtenderChain,
         max_unschedulable_seconds: float = MAX_IN_UNSCHEDULABLE_SECONDS,
+        features: Collection[str] = (),
     ) -> None:
+        """``features``: kube-scheduler's feature gates that are turned on (app.cli.flags.SWITCHES)."""
+        profiles = [with_gang_scheduling(profile) for profile in profiles]
         self._group: Final = runtime.group
         self._clock: Final = runtime.clock
         self._rng: Final = runtime.rng
@@ -143,7 +151,7 @@ class Scheduler:
         )
         self.binder: Final = self._make_binder()
         self.loop: Final = self._make_loop(profiles)
-        self.informers: Final = self._make_informers(plugin_names(profiles))
+        self.informers: Final = self._make_informers(plugin_names(profiles), features)
 
     # ------------------------------------------------------------ state and queue
 
@@ -214,7 +222,9 @@ class Scheduler:
 
     # ------------------------------------------------------------ informers
 
-    def _make_informers(self, plugins: frozenset[str]) -> list[Informer[Any]]:
+    def _make_informers(
+        self, plugins: frozenset[str], features: Collection[str]
+    ) -> list[Informer[Any]]:
         chain = self._chain
         pods = kinds.pods(keep_raw=chain.may_concern, keep_bound_raw=wants_whole_victims(chain))
         nodes = kinds.nodes(keep_raw=wants_whole_nodes(chain))
@@ -223,9 +233,17 @@ class Scheduler:
         others = {
             model: self._make_informer(model, kind)
             for model, kind in kinds.others(plugins, foreign=foreign, also=also)
+            if model is not PodGroup or _GANGS.issubset(features)
         }
-        # With the claims listed first, a pod whose claim exists need not wait for it in the queue.
-        claims = [informer for model, informer in others.items() if model is ResourceClaim]
+        for model, informer in others.items():
+            if model is PodGroup or model is LabelledPodGroup:
+                self.state.cluster.pod_groups.watch(model, informer.served)
+        # With claims and groups listed first, a pod whose claim or group exists need not wait for it in the queue.
+        claims = [
+            informer
+            for model, informer in others.items()
+            if model in {ResourceClaim, PodGroup, LabelledPodGroup}
+        ]
         return [
             self._make_informer(Node, nodes),
             self._make_informer(Pod, pods, after=claims),
@@ -314,13 +332,24 @@ class Scheduler:
         )
 
     def _make_loop(self, profiles: Sequence[Profile]) -> SchedulingLoop:
+        extenders = self._make_extender_cycle(profiles) if self._chain else None
+        pod_groups = self.state.cluster.pod_groups
+        status = GroupStatusWriter(pod_groups, self.writer, self._clock, self._spawn)
         return SchedulingLoop(
             self.parts,
             frameworks=self.frameworks,
-            extenders=self._make_extender_cycle(profiles) if self._chain else None,
+            extenders=extenders,
             shadows=self.shadows if self._chain.shadows else None,
             binder=self.binder,
             failures=self.failures,
+            groups=GroupCycle(
+                self.parts,
+                effects=self.effects,
+                extenders=extenders,
+                binder=self.binder,
+                failures=self.failures,
+                status=status,
+            ),
             parallelism=self.settings.configuration.parallelism,
             limits=(self.binder.writes, self.evictor.preemptions),
         )

@@ -23,9 +23,11 @@ from app.model.objects import (
     StorageClass,
     VolumeAttachment,
 )
+from app.model.pod_groups import LabelledPodGroup, PodGroup
 from app.state.assume_cache import AssumedVolumes, ClaimCache, VolumeCache
 from app.state.devices import DeviceTracker
 from app.state.lister import Lister
+from app.state.pod_groups import PodGroups
 
 T = TypeVar("T", bound=Named)
 
@@ -50,6 +52,7 @@ class Cluster:
         self.resource_claims: Final = Lister[ResourceClaim]()
         self.resource_slices: Final = Lister[ResourceSlice]()
         self.device_classes: Final = Lister[DeviceClass]()
+        self.pod_groups: Final = PodGroups()
         self._assumed: AssumedVolumes | None = None
         self._devices: DeviceTracker | None = None
         self._by_kind: Final[dict[type[Named], Lister[Any]]] = {
@@ -69,6 +72,8 @@ class Cluster:
             ResourceClaim: self.resource_claims,
             ResourceSlice: self.resource_slices,
             DeviceClass: self.device_classes,
+            PodGroup: self.pod_groups.listers[PodGroup],
+            LabelledPodGroup: self.pod_groups.listers[LabelledPodGroup],
         }
 
     def lister(self, kind: type[T]) -> Lister[T]:

@@ -18,6 +18,7 @@ from app.model.cluster_event import (
     ASSIGNED_POD_DELETE,
     NODE_ADD,
     NODE_DELETE,
+    UNSCHEDULABLE_POD_ADD,
     ClusterEvent,
     Resource,
     action_of,
@@ -35,6 +36,7 @@ from app.model.objects import (
     VolumeAttachment,
 )
 from app.model.pod import Pod
+from app.model.pod_groups import GroupKey, LabelledPodGroup, PodGroup, group_of
 from app.state.cache import Cache, CacheError
 from app.state.cluster import Cluster
 from app.state.lister import Lister
@@ -58,6 +60,8 @@ RESOURCES: Final[Mapping[type[Named], Resource]] = {
     ResourceClaim: Resource.ResourceClaim,
     ResourceSlice: Resource.ResourceSlice,
     DeviceClass: Resource.DeviceClass,
+    PodGroup: Resource.PodGroup,
+    LabelledPodGroup: Resource.PodGroup,
 }
 
 
@@ -220,6 +224,7 @@ class SchedulerState:
     def _take_out(self, pod: Pod) -> None:
         if self.cache.get(pod.uid) is None:
             self.pods.pop(pod.key, None)
+            self.cluster.pod_groups.remove(pod)
         self.queue.delete(pod)
 
     def apply_new(self, kind: type, objects: Mapping[str, Any], now: float) -> Sequence[Command]:
@@ -235,6 +240,7 @@ class SchedulerState:
     def _new_pods(self, pods: Mapping[str, Pod], now: float) -> Sequence[Command]:
         """Adds the bound pods first, in one batch: after a start there are tens of thousands of them."""
         self.pods.update(pods)
+        self._note_groups(pods.values())
         bound = [pod for pod in pods.values() if pod.node_name]
         commands: list[Command] = []
         for pod, problem in self.cache.add_many(bound):
@@ -262,12 +268,28 @@ class SchedulerState:
             if old is None:
                 return ()
             self.pods.pop(old.key, None)
+            self.cluster.pod_groups.remove(old)
             return self._pod_deleted(old, now)
         self.pods[new.key] = new
+        if self.cluster.pod_groups.watched:
+            self._note_group(old, new)
         if old is None:
             self._pod_added(new, now)
             return ()
         return self._pod_updated(old, new, now)
+
+    def _note_groups(self, pods: Iterable[Pod]) -> None:
+        if self.cluster.pod_groups.watched:
+            for pod in pods:
+                self._note_group(None, pod)
+
+    def _note_group(self, old: Pod | None, new: Pod) -> None:
+        groups = self.cluster.pod_groups
+        if old is not None and group_of(old) != group_of(new):
+            groups.remove(old)
+        scheduled = bool(new.node_name) or self.cache.is_assumed(new.uid)
+        if scheduled or self.responsible_for(new):
+            groups.put(new, scheduled=scheduled)
 
     def _pod_added(self, pod: Pod, now: float) -> None:
         if pod.node_name:
@@ -276,6 +298,8 @@ class SchedulerState:
             self.queue.move_all(ASSIGNED_POD_ADD, None, pod, now)
         elif self.responsible_for(pod):
             self.queue.add(pod, now)
+            if self.cluster.pod_groups.key_of(pod) is not None:
+                self.queue.move_all(UNSCHEDULABLE_POD_ADD, None, pod, now)
 
     def _pod_updated(self, old: Pod, new: Pod, now: float) -> Sequence[Command]:
         if self._leaves(old, new):
@@ -351,7 +375,7 @@ class SchedulerState:
         assumed = self.cache.get(pod.uid)
         if assumed is None:
             return ()
-        self.cache.forget(assumed)
+        self._forget(assumed)
         self.queue.move_all(ASSIGNED_POD_DELETE, assumed, None, now)
         return (AbandonPod(pod.uid),)
 
@@ -425,6 +449,11 @@ class SchedulerState:
         """The next pod to try, from an open lane; it is in flight until ``assume`` and ``done``, or ``fail``."""
         return self.queue.pop(now, admits)
 
+    def pop_group(self, group: GroupKey, now: float) -> list[QueuedPod]:
+        """The pods of a group that PreEnqueue admits, whatever else they wait for; they are in flight as after ``pop``."""
+        mates = list(self.cluster.pod_groups.members(group).unscheduled)
+        return self.queue.pop_pods(mates, now)
+
     def nominated_for(self, pod: Pod) -> PodsByRow:
         """The other nominated pods with at least this pod's priority, by row."""
         return self._nominations.concerning(pod)
@@ -434,6 +463,8 @@ class SchedulerState:
         assumed = pod.on(node_name)
         self.cache.assume(assumed)
         self.nominator.delete(pod)
+        if self.cluster.pod_groups.watched:
+            self.cluster.pod_groups.put(assumed, scheduled=True)
         return assumed
 
     def forget(self, assumed: Pod) -> Pod:
@@ -441,8 +472,13 @@ class SchedulerState:
         if not self.cache.is_assumed(assumed.uid):
             return assumed
         counted = self.cache.get(assumed.uid) or assumed
-        self.cache.forget(assumed)
+        self._forget(assumed)
         return counted
+
+    def _forget(self, assumed: Pod) -> None:
+        self.cache.forget(assumed)
+        if self.cluster.pod_groups.watched and self.is_unbound(assumed):
+            self.cluster.pod_groups.put(self.pods[assumed.key], scheduled=False)
 
     def freed(self, assumed: Pod, now: float, *, but: str = "") -> None:
         """Moves the pods that may fit after ``forget``, except the one with uid ``but``."""

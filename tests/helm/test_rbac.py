@@ -45,6 +45,15 @@ WATCHED: Final = {
     for resource in resources
     for verb in ("list", "watch")
 }
+#: Of pod groups, whose kinds few servers have: the scheduler also runs without these rights.
+GROUPS: Final = {
+    *(
+        (verb, f"scheduling.{domain}", "podgroups")
+        for verb in ("list", "watch")
+        for domain in ("k8s.io", "x-k8s.io")
+    ),
+    *(("patch", f"scheduling.{domain}", "podgroups/status") for domain in ("k8s.io", "x-k8s.io")),
+}
 WRITTEN: Final = {
     ("get", "", "pods"),
     ("create", "", "pods/binding"),
@@ -107,7 +116,7 @@ def granted(rules: list[tuple[str, Object]]) -> set[tuple[str, str, str]]:
 def test_the_rights_are_those_of_the_table(helm: Helm) -> None:
     rules = rights(helm.render())
     everywhere = [each for each in rules if each[0] == ""]
-    assert granted(everywhere) == WATCHED | WRITTEN | DEVICES | GIVING_DEVICES | REVIEWED
+    assert granted(everywhere) == WATCHED | GROUPS | WRITTEN | DEVICES | GIVING_DEVICES | REVIEWED
     assert granted([each for each in rules if each[0] == NAMESPACE]) == ELECTED
     assert len(rules) == len(everywhere) + 3
 
@@ -119,7 +128,8 @@ def test_the_table_has_every_kind_that_is_watched() -> None:
     ]
     paths += [kind.path for _, kind in kinds.others(set(IN_TREE), foreign=True)]
     asked = {needs("GET", path + query) for path in paths for query in ("", "?watch=true")}
-    assert {access.kind for access in asked} == WATCHED
+    reads = {access for access in GROUPS if access[0] != "patch"}
+    assert {access.kind for access in asked} == WATCHED | reads
 
 
 def test_a_shadow_only_reads(helm: Helm) -> None:
@@ -492,9 +502,9 @@ def test_a_scheduler_is_never_denied_anything(gate: Gate) -> None:
 
 
 def test_a_scheduler_asks_for_nothing_but_what_is_in_the_table(gate: Gate) -> None:
-    assert gate.kinds() == WATCHED | WRITTEN | DEVICES | REVIEWED | ELECTED
+    assert gate.kinds() - GROUPS == WATCHED | WRITTEN | DEVICES | REVIEWED | ELECTED
     others = {access.path for access in gate.asked if access.path}
-    assert others == {"/apis/events.k8s.io/v1"}
+    assert others - {"/apis/scheduling.x-k8s.io/v1alpha1", "/apis"} == {"/apis/events.k8s.io/v1"}
 
 
 def test_a_scheduler_touches_no_lease_but_its_own(gate: Gate) -> None:

@@ -22,6 +22,7 @@ from app.model.pod import Pod
 from app.observe.events import (
     AttemptFailed,
     BindingStepFinished,
+    GroupAttempted,
     NodeSelected,
     PodBound,
     PreemptionFinished,
@@ -147,6 +148,29 @@ class AttemptMetrics:
         labels = result, profile
         self._results.of[labels].value += 1.0
         self._durations.of[labels].observe(seconds)
+
+
+class GroupMetrics:
+    """Results and durations of the cycles of pod groups."""
+
+    def __init__(self, families: MetricFamilies) -> None:
+        self._results: Final = families.counter(
+            "scheduler_podgroup_schedule_attempts_total",
+            "Number of attempts to schedule pod groups, by the result.",
+            ("result", "profile"),
+        )
+        self._durations: Final = families.histogram(
+            "scheduler_podgroup_scheduling_attempt_duration_seconds",
+            "Latency of deciding a pod group, without its binding cycles.",
+            _ATTEMPT_BUCKETS,
+            ("result", "profile"),
+        )
+        #: Counts and times cycles.
+        self.on: Final = by_type({GroupAttempted: self._attempted})
+
+    def _attempted(self, event: GroupAttempted) -> None:
+        self._results.labels(event.result, event.profile).inc()
+        self._durations.labels(event.result, event.profile).observe(event.seconds)
 
 
 class PreemptionMetrics:

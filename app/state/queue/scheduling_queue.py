@@ -252,6 +252,20 @@ class SchedulingQueue:
         self._move(queued, IN_FLIGHT, "Pop", now, event)
         return queued
 
+    def pop_pods(self, uids: Iterable[str], now: float) -> list[QueuedPod]:
+        """Pops certain pods that PreEnqueue admits, whether active or not; those in flight and unknown ones are left out."""
+        popped = []
+        for uid in uids:
+            queued = self._pods.get(uid)
+            if queued is None or queued.place is IN_FLIGHT:
+                continue
+            self.activate((queued.pod,), now)
+            if queued.place is ACTIVE:
+                queued.attempts += 1
+                self._move(queued, IN_FLIGHT, "Pop", now, "Pop")
+                popped.append(queued)
+        return popped
+
     def peek(self, admits: Admits | None = None) -> QueuedPod | None:
         """The pod that ``pop`` would return; None if there is none."""
         queued = self._active.peek(admits)

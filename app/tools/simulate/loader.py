@@ -114,7 +114,11 @@ def _sort(placed: Placed, kinds: Collection[str], reading: Manifests) -> None:
 
 Object = dict[str, Any]
 
-CLUSTER_KINDS: Final = NAMES | {"PriorityClass", "ResourceClaimTemplate", "RuntimeClass"}
+CLUSTER_KINDS: Final = (NAMES - {"PodGroup", "LabelledPodGroup"}) | {
+    "PriorityClass",
+    "ResourceClaimTemplate",
+    "RuntimeClass",
+}
 """The kinds read from a dump: those that the scheduler reads, and those needed to admit pods and create claims."""
 WORKLOAD_KINDS: Final = CLUSTER_KINDS | EXPANDED
 """The kinds read from a workload."""

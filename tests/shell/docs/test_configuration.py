@@ -8,7 +8,7 @@ import yaml
 from click.testing import CliRunner
 
 from app.cli import main
-from app.cli.flags import GATES, REMOVED, WITHOUT_EFFECT
+from app.cli.flags import GATES, REMOVED, SWITCHES, WITHOUT_EFFECT
 from app.cli.run import command
 from app.model.gotext import Duration
 from app.settings.args import LabelSelector
@@ -89,7 +89,7 @@ def test_the_gates_are_those_of_the_specification():
     told = {"on": set(), "off": set()}
     for names, default in rows:
         told[default] |= set(re.findall(r"\b[A-Z]\w*[a-z]\w*[A-Z]\w*\b", names))
-    assert told == {"on": GATES[True], "off": GATES[False]}
+    assert told == {"on": GATES[True], "off": GATES[False] | SWITCHES}
 
 
 KNOWN = {"--help"} | {o for parameter in command.params for o in parameter.opts}

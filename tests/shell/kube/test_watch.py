@@ -4,6 +4,7 @@ Left out: real connections (test_client.py) and what becomes of the events (test
 """
 
 import asyncio
+import dataclasses
 from contextlib import aclosing
 
 import numpy as np
@@ -361,6 +362,21 @@ async def test_a_kind_that_the_server_does_not_have_is_empty_and_asked_for_rarel
     assert not feed.served
     assert 2 * watch.ABSENT_RETRY <= looptime <= 4 * watch.ABSENT_RETRY
     assert "no such kind" in caplog.text
+
+
+async def test_an_optional_kind_that_may_not_be_read_is_empty_after_a_while(looptime, caplog):
+    kind = dataclasses.replace(CLAIMS, optional=True)
+    feed = KindFeed(kind)
+    transport = FakeTransport(handler=lambda _: refused(403, "no right"))
+    assert await take(watch_forever(transport, feed, rng()), 1) == [[]]
+    assert watch.FORBIDDEN_SECONDS <= looptime <= 3 * watch.FORBIDDEN_SECONDS
+    assert not feed.served
+    assert "counts as absent: it may not be read" in caplog.text
+
+
+async def test_another_kind_that_may_not_be_read_is_waited_for():
+    transport = FakeTransport(handler=lambda _: refused(403, "no right"))
+    assert await nothing(transport, KindFeed(CLAIMS))
 
 
 async def nothing(transport, feed, seconds=600.0):

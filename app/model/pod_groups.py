@@ -1,0 +1,134 @@
+"""Pod groups: pods that are scheduled together. Both APIs have the same accessors; the rest of the scheduler reads only these.
+
+``PodGroup`` is the kind of scheduling.k8s.io, ``LabelledPodGroup`` that of scheduling.x-k8s.io, which pods name by a label.
+"""
+
+from typing import Annotated, ClassVar, Final, NamedTuple
+
+import msgspec
+
+from app.model.limits import Few
+from app.model.objects import Named, Object
+from app.model.pod import Pod
+
+#: The label that names a pod's group of scheduling.x-k8s.io.
+GROUP_LABEL: Final = "scheduling.x-k8s.io/pod-group"
+#: Seconds for which a pod waits, with a node chosen, for the others of its group (kube-scheduler's GangScheduling).
+PERMIT_SECONDS: Final = 300.0
+
+_Count = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
+
+
+class Condition(Object, frozen=True):
+    """metav1.Condition."""
+
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str | None = None
+    observed_generation: int = 0
+
+
+class BasicPolicy(Object, frozen=True):
+    """The pods of the group do not wait for each other."""
+
+
+class GangPolicy(Object, frozen=True):
+    """At least ``min_count`` pods are scheduled, or none."""
+
+    min_count: _Count
+
+
+class GroupPolicy(Object, frozen=True):
+    """scheduling.k8s.io PodGroupSchedulingPolicy: one of the two."""
+
+    basic: BasicPolicy | None = None
+    gang: GangPolicy | None = None
+
+
+class PodGroupSpec(Object, frozen=True):
+    """scheduling.k8s.io/v1alpha2 PodGroupSpec."""
+
+    scheduling_policy: GroupPolicy = GroupPolicy()
+
+
+class PodGroupStatus(Object, frozen=True):
+    """scheduling.k8s.io/v1alpha2 PodGroupStatus."""
+
+    conditions: Few[Condition] | None = None
+
+
+class PodGroup(Named, frozen=True, kw_only=True):
+    """scheduling.k8s.io/v1alpha2 PodGroup."""
+
+    #: The path of the API that serves the kind.
+    API: ClassVar[str] = "/apis/scheduling.k8s.io/v1alpha2"
+
+    spec: PodGroupSpec = PodGroupSpec()
+    status: PodGroupStatus = PodGroupStatus()
+
+    @property
+    def min_count(self) -> int | None:
+        """How many pods are scheduled together at least; None if they do not wait for each other."""
+        gang = self.spec.scheduling_policy.gang
+        return None if gang is None else gang.min_count
+
+    @property
+    def permit_seconds(self) -> float:
+        """How long a pod of the group waits, with a node chosen, for the others."""
+        return PERMIT_SECONDS
+
+
+class LabelledPodGroupSpec(Object, frozen=True):
+    """scheduling.x-k8s.io/v1alpha1 PodGroupSpec."""
+
+    min_member: int = 0
+    schedule_timeout_seconds: int | None = None
+
+
+class LabelledPodGroupStatus(Object, frozen=True):
+    """scheduling.x-k8s.io/v1alpha1 PodGroupStatus."""
+
+    phase: str = ""
+    scheduled: int = 0
+
+
+class LabelledPodGroup(Named, frozen=True, kw_only=True):
+    """scheduling.x-k8s.io/v1alpha1 PodGroup."""
+
+    API: ClassVar[str] = "/apis/scheduling.x-k8s.io/v1alpha1"
+
+    spec: LabelledPodGroupSpec = LabelledPodGroupSpec()
+    status: LabelledPodGroupStatus = LabelledPodGroupStatus()
+
+    @property
+    def min_count(self) -> int | None:
+        """spec.minMember; None if it is 1 or less."""
+        return self.spec.min_member if self.spec.min_member > 1 else None
+
+    @property
+    def permit_seconds(self) -> float:
+        """spec.scheduleTimeoutSeconds, or PERMIT_SECONDS."""
+        seconds = self.spec.schedule_timeout_seconds
+        return PERMIT_SECONDS if seconds is None or seconds <= 0 else float(seconds)
+
+
+AnyPodGroup = PodGroup | LabelledPodGroup
+
+
+class GroupKey(NamedTuple):
+    """Names a group: its kind, namespace and name."""
+
+    kind: type[AnyPodGroup]
+    namespace: str
+    name: str
+
+
+def group_of(pod: Pod) -> GroupKey | None:
+    """The group that a pod names: spec.schedulingGroup before GROUP_LABEL; None for a pod without one."""
+    named = pod.template.spec.scheduling_group
+    if named is not None and named.pod_group_name:
+        return GroupKey(PodGroup, pod.namespace, named.pod_group_name)
+    name = pod.labels.get(GROUP_LABEL)
+    return GroupKey(LabelledPodGroup, pod.namespace, name) if name else None

@@ -1,0 +1,76 @@
+"""GangScheduling: keeps the pods of a gang out of the queue until enough of them exist (docs/spec/pod-groups.md#gangscheduling).
+
+kube-scheduler's plugin also has Permit, which counts the pods with a node; here the cycle of a group does that
+(app.scheduler.group_cycle).
+"""
+
+from collections.abc import Collection, Iterable
+from typing import ClassVar, Final
+
+from app.framework.interface import EventRegistration, Handle
+from app.model.cluster_event import Action, ClusterEvent, Resource
+from app.model.pod import Pod
+from app.model.pod_groups import AnyPodGroup, GroupKey
+from app.model.status import SUCCESS, Status, unresolvable
+
+ERR_NO_GROUP: Final = 'waiting for pods\'s pod group "{}" to appear in scheduling queue'
+ERR_TOO_FEW: Final = "waiting for minCount pods from a gang to appear in scheduling queue"
+
+
+class GangScheduling:
+    """Rejects pods at PreEnqueue whose PodGroup does not exist, or has fewer pods than its gang needs."""
+
+    NAME: ClassVar[str] = "GangScheduling"
+    IDLE_AT: ClassVar[frozenset[str]] = frozenset({"permit"})
+
+    def __init__(self, _args: object, handle: Handle) -> None:
+        self._groups: Final = handle.cluster.pod_groups
+
+    def pre_enqueue(self, pod: Pod) -> Status:
+        """Success for pods without a group."""
+        key = self._groups.key_of(pod)
+        if key is None:
+            return SUCCESS
+        group = self._groups.get(key)
+        if group is None:
+            return unresolvable(ERR_NO_GROUP.format(key.name))
+        if group.min_count is not None and len(self._groups.members(key)) < group.min_count:
+            return unresolvable(ERR_TOO_FEW)
+        return SUCCESS
+
+    def events_to_register(self) -> Iterable[EventRegistration]:
+        """Another pod of the group, and the group itself."""
+        return (
+            EventRegistration(
+                ClusterEvent(Resource.Pod, Action.Add),
+                self._after_pod,
+                narrow=lambda _template, _old, new: self._mates(self._groups.key_of(new)),
+            ),
+            EventRegistration(
+                ClusterEvent(Resource.PodGroup, Action.Add | Action.Update),
+                self._after_group,
+                narrow=lambda _template, _old, new: self._mates(_key(new)),
+            ),
+        )
+
+    def _after_pod(self, pod: Pod, _old: Pod | None, new: Pod) -> bool:
+        return self._helps(pod, self._groups.key_of(new))
+
+    def _after_group(self, pod: Pod, _old: AnyPodGroup | None, new: AnyPodGroup) -> bool:
+        return self._helps(pod, _key(new))
+
+    def _helps(self, pod: Pod, group: GroupKey | None) -> bool:
+        return group is not None and self._groups.key_of(pod) == group and bool(self._mates(group))
+
+    def _mates(self, key: GroupKey | None) -> Collection[str]:
+        """The uids of the pods that wait in a group, none if it has too few pods."""
+        group = None if key is None else self._groups.get(key)
+        if key is None or group is None:
+            return ()
+        members = self._groups.members(key)
+        complete = group.min_count is None or len(members) >= group.min_count
+        return members.unscheduled.keys() if complete else ()
+
+
+def _key(group: AnyPodGroup) -> GroupKey:
+    return GroupKey(type(group), group.namespace, group.name)

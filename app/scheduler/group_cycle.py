@@ -1,0 +1,407 @@
+"""The cycle of a pod group: enough of its pods are placed together, or none is (docs/spec/pod-groups.md).
+
+A pod that is popped brings the other waiting pods of its group. They are decided one after another, and each that fits is
+assumed: it is counted on its node at once, and nothing is written. If enough pods have a node in the end, their binding cycles
+start. If not, all of them are taken back, last first. Victims of preemptions are evicted only if with their room the group has
+enough pods.
+
+Without extenders other tasks run in between, but no other attempt does. With extenders other pods are decided meanwhile, with
+the assumed pods counted. Only one group waits for extenders at a time, so two groups cannot each hold what the other needs.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, cast
+
+import msgspec
+
+from app.framework.diagnosis import Diagnosis
+from app.framework.interface import Effects, Eviction
+from app.model.gotext import quote
+from app.model.pod import Pod
+from app.model.pod_groups import GroupKey
+from app.model.status import SUCCESS, Code, SchedulingError, Status
+from app.observe.events import GroupAttempted, NodeSelected
+from app.plugins.gang_scheduling import GangScheduling
+from app.scheduler.attempt import NO_NODES, Attempt, Choice, NoNodesError, Unfit
+from app.scheduler.binding import AssumedPod, Binder
+from app.scheduler.extender_cycle import ExtenderCycle, in_turns
+from app.scheduler.failures import FailureHandler
+from app.scheduler.group_status import GroupResult, GroupStatusWriter
+from app.scheduler.parts import Parts
+from app.state.cache import CacheError
+from app.state.queue.queued_pod import QueuedPod
+
+log = logging.getLogger(__name__)
+
+#: Returns an attempt for a popped pod; None for one that must not be tried, which is dropped.
+AttemptFor = Callable[[QueuedPod], Attempt | None]
+
+#: Seconds of deciding after which other tasks run.
+_SLICE: Final = 0.002
+
+UNSCHEDULABLE: Final = "pod group is unschedulable"
+#: The message of a pod that has a node, in a group that has too few of those; the second part is that of Permit.
+TOO_FEW: Final = (
+    f"{UNSCHEDULABLE}, waiting for minCount pods from a gang to be scheduled, "
+    "one or more plugins asked to wait and no plugin rejected pod"
+)
+PREEMPTING: Final = "pod group is waiting for preemption to complete"
+_SCHEDULERS: Final = (
+    "all pods in a single pod group should have the same .spec.schedulerName set, got: {} and {}"
+)
+_OTHER_FAILED: Final = "failed to schedule other pod from a pod group: {}"
+
+
+_NO_WAITS: Final[Mapping[str, float]] = {}
+
+
+class _Member:
+    """A pod of the group in this cycle."""
+
+    def __init__(self, queued: QueuedPod) -> None:
+        self.queued: Final = queued
+        #: The pod on its node, where it fits at once or, if ``preempts``, after a preemption.
+        self.assumed: AssumedPod | None = None
+        self.preempts = False
+        #: Why it does not fit at once; "" for one that was not decided.
+        self.message = ""
+        self.diagnosis: Diagnosis | None = None
+        #: Its nomination as PostFilter wants it: None leaves it, "" clears it.
+        self.nominated: str | None = ""
+
+    @property
+    def fits(self) -> bool:
+        """Whether it has a node at once."""
+        return self.assumed is not None and not self.preempts
+
+
+class _GroupFault(Exception):  # noqa: N818 - it is about one pod of the group
+    """A pod failed with an error, not with a rejection: no pod of the group is scheduled."""
+
+    def __init__(self, text: str, member: _Member | None = None) -> None:
+        super().__init__(text)
+        #: The pod that failed; None if each pod fails with this text.
+        self.member: Final = member
+
+
+class _HeldEffects:
+    """Effects that keep evictions until it is known whether they help the group."""
+
+    def __init__(self, effects: Effects) -> None:
+        self._effects: Final = effects
+        self.evictions: Final[list[Eviction]] = []
+
+    def evict(self, eviction: Eviction) -> None:
+        self.evictions.append(eviction)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._effects, name)
+
+
+class GroupCycle:
+    """Schedules groups of pods."""
+
+    def __init__(
+        self,
+        parts: Parts,
+        *,
+        effects: Effects,
+        extenders: ExtenderCycle | None,
+        binder: Binder,
+        failures: FailureHandler,
+        status: GroupStatusWriter,
+    ) -> None:
+        self.state: Final = parts.state
+        self.groups: Final = parts.state.cluster.pod_groups
+        self.effects: Final = effects
+        self.extenders: Final = extenders
+        self.binder: Final = binder
+        self.failures: Final = failures
+        self.emit: Final = parts.sink
+        self.clock: Final = parts.clock
+        self._status: Final = status
+        self._one_at_a_time: Final = asyncio.Lock()
+
+    def group_of(self, pod: Pod) -> GroupKey | None:
+        """The group with which a popped pod is scheduled; None if it is scheduled alone."""
+        return self.groups.key_of(pod) if self.groups.watched else None
+
+    def pop(self, first: QueuedPod, key: GroupKey) -> list[QueuedPod]:
+        """A popped pod, and the waiting pods of its group, which are popped as well; the most important first."""
+        pods = [first, *self.state.pop_group(key, self.clock.steady())]
+        pods.sort(key=lambda one: (-one.pod.priority, one.initial_attempt_timestamp or 0.0))
+        return pods
+
+    def asks_extenders(self, pods: Sequence[QueuedPod]) -> bool:
+        """Whether any extender filters or prioritizes for any of the pods."""
+        extenders = self.extenders
+        return extenders is not None and any(extenders.concerns(queued.pod) for queued in pods)
+
+    async def schedule(
+        self, key: GroupKey, pods: Sequence[QueuedPod], attempt_for: AttemptFor
+    ) -> None:
+        """Schedules the popped pods of a group: their binding cycles start, or they are requeued."""
+        cycle = _Cycle(self, key, pods, attempt_for)
+        if self.asks_extenders(pods):
+            async with self._one_at_a_time:
+                result, text = await cycle.run()
+        else:
+            result, text = await cycle.run()
+        if cycle.members:
+            profile = cycle.members[0].queued.pod.spec.scheduler_name
+            seconds = self.clock.monotonic() - cycle.started
+            self.emit(GroupAttempted(key.namespace, key.name, profile, result, seconds))
+            self._status.put(key, result, text)
+
+
+class _Cycle:
+    """One cycle of one group."""
+
+    def __init__(
+        self,
+        parent: GroupCycle,
+        key: GroupKey,
+        pods: Sequence[QueuedPod],
+        attempt_for: AttemptFor,
+    ) -> None:
+        self._parent: Final = parent
+        self._state: Final = parent.state
+        self._key: Final = key
+        self._attempt_for: Final = attempt_for
+        self._effects: Final = _HeldEffects(parent.effects)
+        self.started: Final = parent.clock.monotonic()
+        #: Without the pods that must not be tried.
+        self.members: Final = [_Member(queued) for queued in pods]
+
+    async def run(self) -> tuple[GroupResult, str]:
+        """Places the pods, then starts their binding cycles or requeues them. Returns the outcome and why it is not better."""
+        try:
+            await self._place_all()
+            self._check()
+            return self._settle()
+        except _GroupFault as fault:
+            self._take_back(self.members)
+            return "error", self._fail_all(fault)
+        except Exception as error:
+            log.exception("Error scheduling pod group %s/%s", self._key.namespace, self._key.name)
+            self._take_back(self.members)
+            return "error", self._fail_all(_GroupFault(f"{type(error).__name__}: {error}"))
+        except BaseException:
+            self._take_back(self.members)
+            raise
+
+    # ------------------------------------------------------------ placing
+
+    async def _place_all(self) -> None:
+        profiles = sorted({_profile(member) for member in self.members})
+        if len(profiles) > 1:
+            raise _GroupFault(_SCHEDULERS.format(*map(quote, profiles[:2])))
+        yielded_at = self.started
+        for member in tuple(self.members):
+            await self._place(member)
+            if self._parent.clock.monotonic() - yielded_at > _SLICE:
+                await asyncio.sleep(0)
+                yielded_at = self._parent.clock.monotonic()
+
+    async def _place(self, member: _Member) -> None:
+        """Assumes a pod on its node, if there is one. Raises _GroupFault."""
+        attempt = self._attempt_for(member.queued)
+        if attempt is None:
+            self.members.remove(member)
+            return
+        try:
+            try:
+                self._assume(member, attempt, await self._choose(attempt))
+            except Unfit as unfit:
+                await self._preempt(member, attempt, unfit.diagnosis)
+        except NoNodesError:
+            raise _GroupFault(NO_NODES, member) from None
+        except (SchedulingError, CacheError) as error:
+            raise _GroupFault(str(error), member) from error
+        except Exception as error:
+            log.exception("Error scheduling pod %s", member.queued.pod.key)
+            raise _GroupFault(f"{type(error).__name__}: {error}", member) from error
+
+    async def _choose(self, attempt: Attempt) -> Choice:
+        extenders = self._parent.extenders
+        ask = None if extenders is None else await extenders.take_turn(attempt.pod)
+        if ask is None:
+            return attempt.choose(await in_turns(attempt, attempt.find))
+        return await ask(attempt)
+
+    def _assume(self, member: _Member, attempt: Attempt, choice: Choice) -> None:
+        """Counts the pod on its node and reserves. Raises CacheError, SchedulingError."""
+        pod, framework = attempt.pod, attempt.framework
+        member.queued.pod = pod
+        if not self._waits(pod):
+            self._drop(member)
+            return
+        assumed = self._state.assume(pod, choice.node_name)
+        member.assumed = AssumedPod(
+            member.queued, assumed, choice, framework, attempt.state, self.started
+        )
+        status = framework.reserve(attempt.state, assumed, choice.node_name)
+        if status.ok:
+            self._parent.emit(
+                NodeSelected(
+                    member.queued,
+                    framework.profile_name,
+                    choice.node_name,
+                    choice.feasible,
+                    choice.evaluated,
+                    self._parent.clock.monotonic() - self.started,
+                    attempt.scores,
+                )
+            )
+            return
+        self._take_back([member])
+        if not status.code.rejected:
+            raise SchedulingError(status.message)
+        member.diagnosis = Diagnosis(node_count=1, absent=status)
+        member.diagnosis.unschedulable_plugins.add(status.plugin)
+        member.message = member.diagnosis.message()
+
+    async def _preempt(self, member: _Member, attempt: Attempt, diagnosis: Diagnosis) -> None:
+        """Runs PostFilter. If it finds room by a preemption, the pod counts there for the rest of the cycle."""
+        member.diagnosis = diagnosis
+        member.message, member.nominated = await self._parent.failures.post_filter(
+            attempt, diagnosis, cast("Effects", self._effects)
+        )
+        node = member.nominated
+        row = self._state.table.row_of.get(node) if node else None
+        if node and row is not None and self._waits(attempt.pod):
+            choice = Choice(row, node, 0, 0)
+            assumed = self._state.assume(attempt.pod, node)
+            member.preempts = True
+            member.assumed = AssumedPod(
+                member.queued, assumed, choice, attempt.framework, attempt.state, self.started
+            )
+
+    def _waits(self, pod: Pod) -> bool:
+        """Whether the pod still needs a node."""
+        current = self._state.pods.get(pod.key)
+        return current is not None and self._state.is_unbound(pod) and not current.terminating
+
+    def _drop(self, member: _Member) -> None:
+        self.members.remove(member)
+        self._state.drop(member.queued.pod)
+
+    # ------------------------------------------------------------ the outcome
+
+    def _check(self) -> None:
+        """Leaves out pods that have gone since they were placed. Raises _GroupFault if a node has gone."""
+        table = self._state.table
+        for member in tuple(self.members):
+            if member.assumed is None:
+                continue
+            pod = member.assumed.pod
+            if not self._state.cache.is_assumed(pod.uid):
+                self._take_back([member])
+                self._drop(member)
+                continue
+            row = table.row_of.get(pod.node_name)
+            if row is None or not table.exists[row]:
+                raise _GroupFault(f'node "{pod.node_name}" not found', member)
+
+    def _settle(self) -> tuple[GroupResult, str]:
+        preempting = [member for member in self.members if member.preempts]
+        if any(member.fits for member in self.members) and self._enough(len(preempting)):
+            self._take_back(preempting)
+            self._evict()
+            for member in tuple(self.members):
+                assumed, member.assumed = member.assumed, None
+                if assumed is None:
+                    self._requeue(member, "")
+                else:
+                    self._bind(assumed)
+            return "scheduled", ""
+        waits = bool(preempting) and self._enough(0)
+        nodes = {id(m): m.assumed.pod.node_name for m in self.members if m.assumed is not None}
+        self._take_back(self.members)
+        if waits:
+            self._evict()
+        text = PREEMPTING if waits else TOO_FEW
+        for member in self.members:
+            if waits:
+                member.nominated = nodes.get(id(member), member.nominated)
+            else:
+                member.nominated = ""
+            self._requeue(member, text)
+        return ("waiting_on_preemption", PREEMPTING) if waits else ("unschedulable", UNSCHEDULABLE)
+
+    def _enough(self, preempting: int) -> bool:
+        """Whether enough pods of the group have a node, with those of earlier cycles, without ``preempting`` of them."""
+        group = self._parent.groups.get(self._key)
+        if group is None:
+            return False
+        scheduled = len(self._parent.groups.members(self._key).scheduled) - preempting
+        return group.min_count is None or scheduled >= group.min_count
+
+    def _evict(self) -> None:
+        """Starts the evictions, each victim once: the pods of the group that share its room have all chosen it."""
+        evicted: set[str] = set()
+        for eviction in self._effects.evictions:
+            victims = tuple(pod for pod in eviction.victims if pod.uid not in evicted)
+            if victims:
+                evicted.update(pod.uid for pod in victims)
+                self._parent.effects.evict(msgspec.structs.replace(eviction, victims=victims))
+
+    def _bind(self, assumed: AssumedPod) -> None:
+        """Runs Permit and starts the binding cycle; a rejection concerns this pod alone."""
+        framework, pod = assumed.framework, assumed.pod
+        status, waits = SUCCESS, _NO_WAITS
+        try:
+            if framework.has_permit:
+                status, waits = framework.permit(assumed.cycle_state, pod, pod.node_name)
+        except Exception as error:
+            log.exception("Error in Permit for pod %s", pod.key)
+            status = Status(Code.Error, (f"{type(error).__name__}: {error}",))
+        if status.ok or status.code is Code.Wait:
+            self._parent.binder.start(assumed, waits)
+        else:
+            self._parent.failures.undo(assumed, status)
+
+    def _take_back(self, members: Sequence[_Member]) -> None:
+        """Unreserves and forgets the assumed pods among these, last first; wakes pods that may have been rejected meanwhile."""
+        for member in reversed(members):
+            assumed, member.assumed = member.assumed, None
+            if assumed is None:
+                continue
+            if member.preempts:
+                counted = self._state.forget(assumed.pod)
+            else:
+                counted = self._parent.failures.take_back(assumed, UNSCHEDULABLE)
+            if self._parent.extenders is not None:
+                self._state.freed(counted, self._parent.clock.steady())
+
+    def _requeue(self, member: _Member, text: str) -> None:
+        """Requeues a pod with its own message, or with ``text`` if it did fit.
+
+        A pod that fitted is not woken by events of its own: the pods that did not fit bring it when they are woken.
+        """
+        diagnosis = member.diagnosis
+        if diagnosis is None:
+            diagnosis = Diagnosis(node_count=self._state.table.node_count)
+            diagnosis.unschedulable_plugins.add(GangScheduling.NAME)
+        self._parent.failures.requeue(
+            member.queued,
+            _profile(member),
+            member.message or text,
+            self.started,
+            diagnosis,
+            nominated_node=member.nominated,
+        )
+
+    def _fail_all(self, fault: _GroupFault) -> str:
+        """Requeues all pods after an error; returns the group's message."""
+        text = str(fault) if fault.member is None else _OTHER_FAILED.format(fault)
+        for member in self.members:
+            own = str(fault) if member is fault.member else text
+            self._parent.failures.error(member.queued, _profile(member), own, started=self.started)
+        return text
+
+
+def _profile(member: _Member) -> str:
+    return member.queued.pod.spec.scheduler_name

@@ -1,0 +1,105 @@
+"""Writes the status of pod groups, as a task beside the loop: one group at a time, the latest outcome of each."""
+
+import logging
+from typing import Any, Final, Literal
+
+from app.kube.errors import KubeError, NotFound
+from app.kube.transport import MERGE_PATCH, STRATEGIC_MERGE_PATCH
+from app.kube.writer import KubeWriter
+from app.model.clock import Clock
+from app.model.pod_groups import GroupKey, LabelledPodGroup, PodGroup
+from app.model.timestamps import format_time
+from app.runtime.tasks import Spawn
+from app.state.pod_groups import PodGroups
+
+log = logging.getLogger(__name__)
+
+#: The outcome of a group's cycle, as the label of metrics.
+GroupResult = Literal["scheduled", "unschedulable", "waiting_on_preemption", "error"]
+
+_CONDITION: Final = "PodGroupScheduled"
+#: Groups whose status may wait to be written; further ones are left out, and written after their next cycle.
+MAX_WAITING: Final = 10_000
+
+
+class GroupStatusWriter:
+    """Writes outcomes to the status of groups."""
+
+    def __init__(self, groups: PodGroups, writer: KubeWriter, clock: Clock, spawn: Spawn) -> None:
+        self._groups: Final = groups
+        self._writer: Final = writer
+        self._clock: Final = clock
+        self._spawn: Final = spawn
+        self._wanted: Final[dict[GroupKey, tuple[GroupResult, str]]] = {}
+        self._writing = False
+        #: By name: the uid of the last group that was written as scheduled; the watch may not show that yet.
+        self._scheduled: Final[dict[GroupKey, str]] = {}
+
+    def put(self, key: GroupKey, result: GroupResult, text: str) -> None:
+        """The outcome of a group's cycle; ``text`` says why it is not scheduled. One that was scheduled stays so."""
+        if self._wanted.get(key, ("",))[0] == "scheduled":
+            return
+        if key in self._wanted or len(self._wanted) < MAX_WAITING:
+            self._wanted[key] = result, text
+        if not self._writing:
+            self._writing = True
+            self._spawn(self._write_all(), "status of pod groups")
+
+    async def _write_all(self) -> None:
+        try:
+            while self._wanted:
+                key = next(iter(self._wanted))
+                await self._write(key, *self._wanted.pop(key))
+        finally:
+            self._writing = False
+
+    async def _write(self, key: GroupKey, result: GroupResult, text: str) -> None:
+        group = self._groups.get(key)
+        if group is None:
+            return
+        if isinstance(group, LabelledPodGroup):
+            status, content_type = self._phase(key, group, result), MERGE_PATCH
+        else:
+            status, content_type = self._condition(group, result, text), STRATEGIC_MERGE_PATCH
+        if not status or (result != "scheduled" and self._scheduled.get(key) == group.uid):
+            return
+        if result == "scheduled":
+            self._remember(key, group.uid)
+        try:
+            await self._writer.patch_group_status(group, status, content_type)
+        except NotFound:
+            pass
+        except KubeError as error:
+            log.error("Cannot write the status of pod group %s: %s", group.key, error)
+
+    def _remember(self, key: GroupKey, uid: str) -> None:
+        self._scheduled[key] = uid
+        if len(self._scheduled) > MAX_WAITING:
+            del self._scheduled[next(iter(self._scheduled))]
+
+    def _phase(self, key: GroupKey, group: LabelledPodGroup, result: GroupResult) -> dict[str, Any]:
+        scheduled = len(self._groups.members(key).scheduled)
+        phase = "Scheduled" if result == "scheduled" else "Scheduling"
+        if (group.status.phase, group.status.scheduled) == (phase, scheduled):
+            return {}
+        return {"phase": phase, "scheduled": scheduled}
+
+    def _condition(self, group: PodGroup, result: GroupResult, text: str) -> dict[str, Any]:
+        reason = {"scheduled": "Scheduled", "error": "SchedulerError"}.get(result, "Unschedulable")
+        value = "True" if result == "scheduled" else "False"
+        old = next((c for c in group.status.conditions or () if c.type == _CONDITION), None)
+        generation = group.metadata.generation
+        if old is not None:
+            same = (old.status, old.reason, old.message) == (value, reason, text)
+            if same or (old.status == "True" and value == "False"):
+                return {}
+        kept = old.last_transition_time if old is not None and old.status == value else None
+        condition = {
+            "type": _CONDITION,
+            "status": value,
+            "reason": reason,
+            "message": text,
+            "observedGeneration": generation,
+            "lastTransitionTime": kept or format_time(self._clock.wall()),
+        }
+        return {"conditions": [condition]}

@@ -1,0 +1,231 @@
+"""Groups of pods are placed together, or not at all."""
+
+import asyncio
+
+import msgspec
+import pytest
+
+from app.framework.testing import make_object, make_pod
+from app.model.pod import Pod
+from app.model.pod_groups import GROUP_LABEL, GroupKey, LabelledPodGroup
+from app.state.queue.queued_pod import GATED, UNSCHEDULABLE
+from tests.shell.extender.fakes import extender
+from tests.shell.scheduler.world import CONFIG, running
+
+pytestmark = pytest.mark.looptime
+
+
+async def scheduled_for(world, seconds):
+    """Lets the scheduler run; no watch reports anything, not even what it has written itself."""
+    work = asyncio.ensure_future(world.lead())
+    await asyncio.sleep(seconds)
+    work.cancel()
+    await asyncio.wait([work])
+
+
+def pod(name, group="gang", cpu="1", **spec):
+    spec = {
+        "schedulerName": "default-scheduler",
+        "containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}],
+    } | spec
+    return make_pod(name, labels={GROUP_LABEL: group} if group else {}, spec=spec)
+
+
+def gang(world, size, name="gang", **spec):
+    manifest = {
+        "metadata": {"name": name, "namespace": "default", "uid": f"uid-of-{name}"},
+        "spec": {"minMember": size, **spec},
+    }
+    group = make_object(LabelledPodGroup, manifest)
+    world.change(LabelledPodGroup, None, group)
+    return group
+
+
+def bindings(world):
+    return {
+        sent.body["metadata"]["name"]: sent.body["target"]["name"]
+        for sent in world.transport.sent
+        if sent.path.endswith("/binding")
+    }
+
+
+def evictions(world):
+    return [sent.path.rsplit("/", 1)[1] for sent in world.transport.sent if sent.method == "DELETE"]
+
+
+def with_json(one):
+    return msgspec.structs.replace(one, raw=b'{"metadata":{"name":"p","namespace":"default"}}')
+
+
+def place(world, pod):
+    return world.state.queue.where(pod.uid)
+
+
+async def test_pods_wait_for_their_group_and_for_each_other():
+    async with running("a", "b") as world:
+        first, second = world.add(pod("first")), world.add(pod("second"))
+        await world.settle()
+        assert (place(world, first), place(world, second)) == (GATED, GATED)
+        gang(world, 3)
+        await world.settle()
+        assert bindings(world) == {}
+        world.add(pod("third"))
+        await world.settle()
+        assert bindings(world).keys() == {"first", "second", "third"}
+
+
+async def test_a_gang_that_does_not_fit_holds_nothing():
+    async with running("a") as world:
+        gang(world, 5)
+        pods = [world.add(pod(f"p{i}")) for i in range(5)]
+        other = world.add(pod("other", group=None, cpu="4"))
+        await world.settle()
+        assert bindings(world) == {"other": "a"}
+        assert {place(world, p) for p in pods} == {UNSCHEDULABLE}
+        assert not [p for p in pods if world.state.cache.is_assumed(p.uid)]
+        assert other.uid not in [p.uid for p in pods]
+
+
+async def test_a_gang_runs_when_a_node_is_added():
+    async with running("a") as world:
+        gang(world, 5)
+        for i in range(5):
+            world.add(pod(f"p{i}"))
+        await world.settle()
+        world.add_nodes("b")
+        await scheduled_for(world, 12)
+        assert set(bindings(world).values()) == {"a", "b"}
+
+
+async def test_pods_above_the_minimum_that_do_not_fit_wait_alone():
+    async with running("a") as world:
+        gang(world, 3)
+        for i in range(6):
+            world.add(pod(f"p{i}"))
+        await world.settle()
+        assert len(bindings(world)) == 4
+
+
+async def test_of_two_gangs_that_need_all_room_one_runs():
+    async with running("a", "b") as world:
+        gang(world, 6, "one")
+        gang(world, 6, "two")
+        for i in range(6):
+            world.add(pod(f"one-{i}", "one"))
+            world.add(pod(f"two-{i}", "two"))
+        await scheduled_for(world, 30)
+        groups = {name.partition("-")[0] for name in bindings(world)}
+        assert len(groups) == 1
+        assert len(bindings(world)) == 6
+
+
+async def test_a_gang_that_gets_no_room_evicts_nobody():
+    async with running("a") as world:
+        victim = world.add(pod("victim", group=None, cpu="4"))
+        await world.settle()
+        world.change(Pod, victim, victim.on("a"))
+        gang(world, 5)
+        for i in range(5):
+            world.add(pod(f"p{i}", priority=1000))
+        await scheduled_for(world, 3)
+        assert evictions(world) == []
+
+
+async def test_a_gang_evicts_for_all_of_its_pods_and_then_runs():
+    async with running("a") as world:
+        victim = world.add(pod("victim", group=None, cpu="4"))
+        await world.settle()
+        world.change(Pod, victim, bound := victim.on("a"))
+        gang(world, 4)
+        pods = [world.add(pod(f"p{i}", priority=1000)) for i in range(4)]
+        await scheduled_for(world, 3)
+        assert evictions(world) == ["victim"]
+        assert {world.state.nominator.node_of(p.uid) for p in pods} == {"a"}
+        assert not any(world.state.cache.is_assumed(p.uid) for p in pods)
+        world.change(Pod, bound, None)
+        await scheduled_for(world, 12)
+        assert bindings(world).keys() == {"victim", "p0", "p1", "p2", "p3"}
+
+
+async def test_pods_of_several_schedulers_are_no_group():
+    profiles = "profiles: [{schedulerName: default-scheduler}, {schedulerName: other}]\n"
+    async with running("a", config=CONFIG + profiles) as world:
+        gang(world, 2)
+        world.add(pod("p0"))
+        world.add(pod("p1", schedulerName="other"))
+        await world.settle()
+        assert bindings(world) == {}
+        text = 'the same .spec.schedulerName set, got: "default-scheduler" and "other"'
+        assert any(text in str(sent.body) for sent in world.transport.sent)
+
+
+async def test_labels_mean_nothing_without_the_kind():
+    async with running("a") as world:
+        world.state.cluster.pod_groups.watch(LabelledPodGroup, lambda: False)
+        world.add(pod("p0"))
+        await world.settle()
+        assert bindings(world) == {"p0": "a"}
+
+
+async def test_the_status_says_how_far_the_group_is():
+    async with running("a") as world:
+        gang(world, 5)
+        for i in range(5):
+            world.add(pod(f"p{i}"))
+        await scheduled_for(world, 3)
+        world.add_nodes("b")
+        await scheduled_for(world, 12)
+        written = [s.body["status"] for s in world.transport.sent if "podgroups" in s.path]
+        assert written[0] == {"phase": "Scheduling", "scheduled": 0}
+        assert written[-1] == {"phase": "Scheduled", "scheduled": 5}
+
+
+async def test_a_pod_that_goes_while_its_gang_is_decided_leaves_nothing():
+    async with running(*"abcdefgh") as world:
+        gang(world, 8)
+        pods = [world.add(pod(f"p{i}", cpu="4")) for i in range(8)]
+        gone = world.state.cluster.pod_groups
+        reserve = world.scheduler.frameworks["default-scheduler"].reserve
+
+        def reserve_and_lose(state, one, node):
+            if one.name == "p7":
+                world.change(Pod, pods[0], None)
+            return reserve(state, one, node)
+
+        world.scheduler.frameworks["default-scheduler"].reserve = reserve_and_lose
+        await scheduled_for(world, 3)
+        assert bindings(world) == {}
+        assert world.state.cache.statistics().pods == 0
+        key = GroupKey(LabelledPodGroup, "default", "gang")
+        assert len(gone.members(key)) == 7
+
+
+async def test_groups_leave_nothing_behind():
+    async with running("a") as world:
+        group = gang(world, 2)
+        pods = [world.add(pod(f"p{i}")) for i in range(2)]
+        await world.settle()
+        for one in pods:
+            world.change(Pod, one, bound := one.on("a"))
+            world.change(Pod, bound, None)
+        world.change(LabelledPodGroup, group, None)
+        groups = world.state.cluster.pod_groups
+        assert not groups.groups()
+        assert not len(groups.listers[LabelledPodGroup])
+
+
+@pytest.mark.parametrize("size", [1, 2, 7])
+async def test_a_gang_is_bound_whole_with_an_extender(size):
+    def choose(verb, sent):
+        return (
+            {"nodenames": sent.get("nodenames", sent.get("NodeNames"))} if verb == "filter" else []
+        )
+
+    async with running(
+        "a", "b", extenders=lambda sink: [extender(choose, sink=sink, bind_verb="")]
+    ) as world:
+        gang(world, size)
+        for i in range(size):
+            world.add(with_json(pod(f"p{i}")))
+        await scheduled_for(world, 5)
+        assert len(bindings(world)) == size
