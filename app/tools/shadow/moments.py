@@ -126,10 +126,11 @@ class Moments:
             ),
             key=lambda e: e.number,
         )
-        decisive = [e for e in changes if e.node_name in nodes]
-        for some in (decisive, changes):
-            later = [e.number for e in some if e.number > self._seen][:_MOMENTS]
-            earlier = [e.number for e in reversed(some) if e.number <= self._seen][:_MOMENTS]
+        numbers = [e.number for e in changes]
+        decisive = [n for e in changes if e.node_name in nodes for n in (e.number - 1, e.number)]
+        for some in (decisive, numbers):
+            later = [number for number in some if number > self._seen][:_MOMENTS]
+            earlier = [number for number in reversed(some) if number <= self._seen][:_MOMENTS]
             for seen in (*later, *earlier):
                 yield self._by_queue(entry, outcome, own, seen)
         yield self._by_queue(entry, outcome, own, outcome.queued)
@@ -154,9 +155,17 @@ class Moments:
 
     def explained(self, outcome: Outcome, moves: Moves, *, likely: bool) -> None:
         """Keeps what an explained outcome says about the next ones."""
-        self._seen = max(self._seen, moves.seen)
+        self._seen = moves.seen or self._seen
         if not likely:
             self._unseen = tuple(e for e in moves.undone if e.change.kind is not Pod)
+            missed = [
+                e.number
+                for e in moves.undone
+                if e.change.kind is Pod and not (e.places or e.evicts)
+            ]
+            self._seen = (
+                min(self._seen, *(number - 1 for number in missed)) if missed else self._seen
+            )
         self.claim_victims(outcome)
 
     def claim_victims(self, outcome: Outcome) -> None:

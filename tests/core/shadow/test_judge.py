@@ -176,6 +176,28 @@ def test_a_moment_between_two_changes_is_a_race_and_holds_for_the_next_pod(playe
     assert [verdict.kind for verdict in player.catch_up()] == ["race", "same", "same"]
 
 
+def test_a_wrong_guess_of_what_had_been_seen_is_a_race_once(player):
+    player.node("a")
+    player.node("b", status={"allocatable": {"cpu": "8", "memory": "32Gi", "pods": "110"}})
+    player.catch_up()
+    player.now += 10
+    old = player.schedule("old", spec=requests("6", "24Gi"))
+    player.catch_up()
+    player.verdicts.clear()
+    player.now += 2
+    pods = [player.pod(f"p{number}", spec=requests("500m")) for number in range(4)]
+    afters = [player.decide(pod) for pod in pods]
+    assert {after.node_name for after in afters} == {"a"}
+    player.gone(old)
+    player.now += 0.1
+    for pod, after in zip(pods, afters, strict=True):
+        player.show(Pod, pod, after)
+    while player.timeline.ahead[0].outcome is None:
+        player.timeline.advance()
+    player.judge._moments._seen = player.timeline.ahead[-1].number
+    assert [verdict.kind for verdict in player.catch_up()] == ["race", "same", "same", "same"]
+
+
 def test_a_node_that_was_seen_late_is_a_race_once(player):
     """The shadow sees a node change before the pods, and the scheduler sees it after them."""
     large = {"allocatable": {"cpu": "32", "memory": "128Gi", "pods": "110"}}
