@@ -18,8 +18,10 @@ from app.kube.transport import path_segment
 from app.kube.watch_decoder import KindFeed
 from app.kube.writer import KubeWriter
 from app.model.cluster_event import NODE_ADD
+from app.plugins.default_preemption.plugin import DefaultPreemption
 from app.plugins.volume_binding.reservation import Waiter
 from app.scheduler.election.elector import LeaseElector
+from app.scheduler.preemption import Evictor
 from app.scheduler.reports import Reports
 from app.state.devices import DeviceTracker
 from app.state.queue.active_queue import InFlight
@@ -220,6 +222,34 @@ def pods_are_evicted_whatever_extenders_say():
         return dict(victims)
 
     yield mock.patch.object(ExtenderChain, "preempt", agree)
+
+
+@bug
+def pods_are_evicted_from_another_node():
+    write = Evictor._write
+
+    async def elsewhere(self, victim, preemptor):
+        others = [
+            pod
+            for pod in self._state.pods.values()
+            if pod.node_name not in {"", victim.node_name}
+            and pod.priority < preemptor.priority
+            and not pod.terminating
+        ]
+        return await write(self, others[0] if others else victim, preemptor)
+
+    yield mock.patch.object(Evictor, "_write", elsewhere)
+
+
+@bug
+def victims_are_looked_for_on_another_node():
+    least = DefaultPreemption._least
+
+    def elsewhere(self, findings, candidates):
+        _, victims = least(self, findings, candidates)
+        return self._table.names[candidates[-1]], victims
+
+    yield mock.patch.object(DefaultPreemption, "_least", elsewhere)
 
 
 @bug

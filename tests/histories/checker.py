@@ -17,10 +17,11 @@ books of the scheduler say what the server says, no more and no less (``unsettle
 """
 
 import asyncio
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from app.framework.interface import Eviction
 from app.state.queue.queued_pod import IN_FLIGHT, OUTSIDE
 from tests.histories import apiserver, devices, rules, storage
 from tests.histories.apiserver import (
@@ -44,9 +45,6 @@ from tests.histories.workload import PROFILE
 #: Requests that only a leader may send.
 _GUARDED = frozenset({"bind", "patch status", "delete pod", "patch volume", "event", *CALLS})
 #: Tasks that a process has while it runs; all others end.
-#: Seconds for which an eviction may be under way, after its preemptor waits no longer.
-UNDER_WAY = 5.0
-
 _ETERNAL = ("process", "watch ", "events", "lease events", "event loop lag", "election", "schedule", "wait for",
             "flush queue", "scheduling loop", "free memory")  # fmt: skip
 
@@ -66,6 +64,8 @@ class Checker(Watcher):
         self._bound_by: dict[str, Replica] = {}
         #: By uid of a claim for devices: the process that has given it its devices.
         self._allocated_by: dict[str, Replica] = {}
+        #: The victims of the evictions that a process has started, by uid.
+        self._victims: defaultdict[Replica, set[str]] = defaultdict(set)
 
     def violated(self, text: str) -> None:
         self._tell("VIOLATION", text)
@@ -98,29 +98,42 @@ class Checker(Watcher):
                 )
 
     def _evicts(self, request: Request) -> None:
-        """Only pods of lower priority than one that waits are evicted, from nodes that the extenders have agreed to."""
+        """Only the victims of evictions that were started are deleted."""
         uid = apiserver.decode(request.body).get("preconditions", {}).get("uid")
         if not uid:
             self.violated(f"{request} does not say which pod it means")
-        now = {pod["metadata"]["uid"]: pod for pod in self._server.all(PODS)}
-        told = request.sender.told.view.pods
-        since = request.sent_at - UNDER_WAY
-        waited = {uid: pod for uid, (end, pod) in request.sender.told.waited.items() if end > since}
-        victim, decision = now.get(uid), request.sender.decisions.get(uid)
-        if victim is None:
-            return
-        node = victim["spec"].get("nodeName") or (decision.node if decision else "")
-        for preemptor in {**now, **told, **waited}.values():
-            known = preemptor["metadata"]["uid"]
-            waits = any(
-                pods[known]["spec"].get("nodeName") is None
-                for pods in (now, told, waited)
-                if known in pods
+        elif uid not in self._victims[request.sender]:
+            self.violated(f"{request} was not started as an eviction")
+
+    def preempts(self, replica: Replica, eviction: Eviction) -> None:
+        """See Watcher. The victims are pods of lower priority on one node, the preemptor waits, and the extenders agree."""
+        uid, node = eviction.preemptor.uid, eviction.node_name
+        views = replica.told.views()
+        for victim in eviction.victims:
+            self._victims[replica].add(victim.uid)
+            if victim.priority >= eviction.preemptor.priority or not any(
+                self._may_evict(view, replica, uid, node, victim.uid) for view in views
+            ):
+                self.violated(
+                    f"{replica.name} evicts {victim.name} for {eviction.preemptor.name} from {node}"
+                )
+        if not all(extender.agrees(uid, node) for extender in self.extenders):
+            self.violated(
+                f"{replica.name} evicts pods from {node} for {eviction.preemptor.name}: extenders do not agree"
             )
-            lower = victim["spec"].get("priority", 0) < preemptor["spec"].get("priority", 0)
-            if waits and lower and all(each.agrees(known, node) for each in self.extenders):
-                return
-        self.violated(f"{request.sender.name} evicts {victim['metadata']['name']} for no other pod")
+
+    def _may_evict(
+        self, view: View, replica: Replica, preemptor_uid: str, node: str, victim_uid: str
+    ) -> bool:
+        """Whether the preemptor has no node, and the victim is on this node, as far as the process knows.
+
+        A victim that the view lacks may have a binding whose outcome is unknown.
+        """
+        preemptor = view.pods.get(preemptor_uid)
+        victim = view.pods.get(victim_uid, {"spec": {}})
+        decision = replica.decisions.get(victim_uid)
+        there = victim["spec"].get("nodeName") or (decision.node if decision else "")
+        return preemptor is not None and "nodeName" not in preemptor["spec"] and there == node
 
     def complains(self, replica: Replica, text: str) -> None:
         """See Watcher."""
@@ -167,18 +180,25 @@ class Checker(Watcher):
         }
         if before and before != after and running.intersection(devices.consumers(old)):
             self.violated(f"claim {key} had {sorted(before)}, has {sorted(after)}, and is in use")
+        lost = running.intersection(devices.consumers(old)).difference(devices.consumers(new))
+        if lost:
+            self.violated(f"claim {key} is no longer reserved for {sorted(lost)}, which run")
         if not after or before:
             return
         sender = request.sender
         if not self._is_reckoned_with(request):
             return
         self._allocated_by[new["metadata"]["uid"]] = sender
+        added = set(devices.consumers(new)).difference(devices.consumers(old))
+        decisions = [sender.decisions[uid] for uid in added if uid in sender.decisions]
+        if not decisions:
+            self.violated(f"claim {key} has {sorted(after)} for no pod that was decided about")
+            return
         for other in self._server.all(DEVICE_CLAIMS):
             uid = other["metadata"]["uid"]
             if uid == new["metadata"]["uid"] or not devices.allocated(other) & after:
                 continue
-            decision = sender.decisions.get(devices.consumers(new)[-1])
-            views = decision.views if decision is not None else []
+            views = [view for decision in decisions for view in decision.views]
             if self._allocated_by.get(uid) is sender or all(
                 devices.allocated(view.claims.get(uid)) & after for view in views
             ):

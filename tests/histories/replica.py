@@ -15,6 +15,7 @@ from unittest import mock
 
 import msgspec
 
+from app.framework.interface import Eviction
 from app.kube.connection import Connection
 from app.kube.writer import KubeWriter
 from app.plugins import registry
@@ -96,11 +97,8 @@ class View:
 class Told:
     """Follows what a process has been told, line by line, as a faultless informer would take it."""
 
-    def __init__(self, clock: ProcessClock) -> None:
-        self._clock = clock
+    def __init__(self) -> None:
         self.view = View()
-        #: Pods that wait no longer: until when they did by the process' clock, and what they were, by uid.
-        self.waited: dict[str, tuple[float, Manifest]] = {}
         #: Pages of lists that the process has, but perhaps not all of them, or has not yet looked at: by resource.
         self._pages: dict[tuple[str, str], tuple[str, list[Manifest]]] = {}
 
@@ -125,10 +123,7 @@ class Told:
         if not version or request.params.get("resourceVersion") != version:
             return
         del self._pages[resource]
-        before = dict(self.view.pods)
         self.view.put(resource, items)
-        for uid, pod in before.items():
-            self._changed(uid, pod)
 
     def views(self) -> list[View]:
         """What the process may believe: with and without lists that it has perhaps not looked at."""
@@ -146,18 +141,10 @@ class Told:
             return
         known, name = self.view.of(resource)
         key = manifest["metadata"][name]
-        before = known.get(key)
         if entry.type == "DELETED":
             known.pop(key, None)
         else:
             known[key] = manifest
-        if known is self.view.pods and before is not None:
-            self._changed(key, before)
-
-    def _changed(self, uid: str, before: Manifest) -> None:
-        pod = self.view.pods.get(uid)
-        if "nodeName" not in before["spec"] and (pod is None or "nodeName" in pod["spec"]):
-            self.waited[uid] = self._clock.look(), before
 
 
 class Decision(NamedTuple):
@@ -176,6 +163,9 @@ class Watcher:
 
     def assumed(self, replica: "Replica", uid: str) -> None:
         """A replica has decided about a pod."""
+
+    def preempts(self, replica: "Replica", eviction: Eviction) -> None:
+        """A replica starts to evict pods."""
 
     def complains(self, replica: "Replica", text: str) -> None:
         """Something happened in a replica that never should."""
@@ -204,7 +194,7 @@ class Replica(process.Process):
         self.loop.replica = self
         self.loop.set_exception_handler(self._lost_exception)
         self.loop.on_restless = lambda: watcher.complains(self, "is busy without end")
-        self.told = Told(clock)
+        self.told = Told()
         #: Nothing goes through to or from this process until then.
         self.cut_off_until = -math.inf
         #: Until when, by its own clock, it holds the lease as far as it can know; inf where there is none.
@@ -291,6 +281,11 @@ class Replica(process.Process):
             self._assumed(pod.uid, node_name)
             return assumed
 
+        def started(eviction):
+            self.watcher.preempts(self, eviction)
+            decided(eviction)
+
+        decided, scheduler.evictor._decided = scheduler.evictor._decided, started
         scheduler.state.assume = noted
         return scheduler
 

@@ -138,7 +138,7 @@ class _Call:
     ) -> None:
         self.callback: Callable[..., object] | None = callback
         self.args = args
-        self.context = context or contextvars.copy_context()
+        self.context = contextvars.copy_context() if context is None else context
         self.due = due
 
     def cancel(self) -> None:
