@@ -17,7 +17,11 @@ from app.cel.devices import Selectors
 #: What remembers up to a limit remembers less in tests of growth, so that the limits are reached soon.
 _LOWERED: dict[str, dict[str, int]] = {
     "app.framework.runner": {"_MEMO_BYTES": 64 * 2**10},
+    "app.plugins.default_preemption.candidates": {"_MAX_FAMILIES": 2},
+    "app.plugins.dynamic_resources.allocator": {"_MAX_KINDS": 16, "_MAX_QUERIES": 2},
     "app.plugins.image_locality": {"_MAX_KEPT_BYTES": 4096},
+    "app.plugins.node_resources_fit": {"_MAX_SETS": 8},
+    "app.plugins.pod_topology_spread.counting": {"_MAX_KEPT": 64},
     "app.plugins.volume_binding.matching": {"_SPARE_TRAITS": 4},
     "app.plugins.volume_binding.volume_topology": {"_SPARE_TOPOLOGIES": 4},
     "app.state.columns.labels": {"_FEW_VALUES": 8, "_MAX_COLUMNS": 8},
