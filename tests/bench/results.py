@@ -26,6 +26,8 @@ class Result:
     bound: int
     first_bind_s: float | None
     """From starting the scheduler's process to the first binding that was seen; None if there was none."""
+    median_bind_s: float | None
+    """The same to half of the bindings."""
     last_bind_s: float | None
     pods_per_s: float | None
     """From the first binding to the last; None for fewer than two."""
@@ -63,6 +65,9 @@ class Measured:
         return {
             "bound": count,
             "first_bind_s": _rounded(self.bound_at[0] - self.started) if count else None,
+            "median_bind_s": _rounded(statistics.median(self.bound_at) - self.started)
+            if count
+            else None,
             "last_bind_s": _rounded(self.bound_at[-1] - self.started) if count else None,
             "pods_per_s": _rounded((count - 1) / span, 1) if span > 0 else None,
             "cpu_ms_per_pod": _rounded(1000 * (self.cpu - self.cpu_at_first) / count)
@@ -100,7 +105,14 @@ def shortfalls(result: Result, wanted: Thresholds) -> Iterator[str]:
             yield f"{value} {unit}, no more than {limit} are wanted"
 
 
-COMPARED: Final = ("pods_per_s", "cpu_ms_per_pod", "peak_memory_mb", "first_bind_s", "last_bind_s")
+COMPARED: Final = (
+    "pods_per_s",
+    "cpu_ms_per_pod",
+    "peak_memory_mb",
+    "first_bind_s",
+    "median_bind_s",
+    "last_bind_s",
+)
 
 
 def ratios(ours: Sequence[Result], theirs: Sequence[Result]) -> dict[str, float | None]:
@@ -132,7 +144,7 @@ def summary(who: str, result: Result) -> str:
         f"  {_shown(result.pods_per_s):>8} pods/s",
         f"  {_shown(result.cpu_ms_per_pod):>8} ms CPU a pod, {result.cpu_s} s in all",
         f"  {_shown(result.peak_memory_mb):>8} MiB at most",
-        f"  {_shown(result.first_bind_s):>8} s to the first binding, {_shown(result.last_bind_s)} s to the last",
+        f"  {_shown(result.first_bind_s):>8} s to the first binding, {_shown(result.median_bind_s)} s to half, {_shown(result.last_bind_s)} s to the last",
         f"  {result.nodes_used:>8} nodes used, at most {result.most_pods_on_a_node} pods on one",
     ]
     if result.feeds:

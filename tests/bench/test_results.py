@@ -40,6 +40,7 @@ def test_the_figures_of_a_round():
     assert MEASURED.figures() == {
         "bound": 3,
         "first_bind_s": 1.0,
+        "median_bind_s": 1.5,
         "last_bind_s": 3.0,
         "pods_per_s": 1.0,
         "cpu_ms_per_pod": 200.0,

@@ -7,7 +7,9 @@
    attempt fails, its rejecting plugins are asked about them.
 3. **Failed pods back off**, exponentially and in whole seconds (backoff_queue). If no pod is active, a rejected pod is
    popped before its backoff ends; a pod that met an error is not.
-4. **A pod is in exactly one place.** All moves go through one method, which checks them against a table (queued_pod).
+4. **A preemptor keeps its turn.** A nominated pod that becomes active again has the timestamp of its first attempt: it is
+   tried before pods of its priority that arrived later, and the first preemptors are bound while the last ones wait.
+5. **A pod is in exactly one place.** All moves go through one method, which checks them against a table (queued_pod).
 
 The queue has no clock and no timer: ``now`` is an argument (seconds since the epoch, from a clock that does not jump),
 and ``next_flush_time`` returns when to flush next.
@@ -564,6 +566,8 @@ class SchedulingQueue:
     def _make_active(self, queued: QueuedPod, cause: Cause, now: float, event: str) -> None:
         if queued.initial_attempt_timestamp is None:
             queued.initial_attempt_timestamp = now
+        elif self.nominator.node_of(queued.pod.uid):
+            queued.timestamp = queued.initial_attempt_timestamp
         self._move(queued, ACTIVE, cause, now, event)
         if event in _NOMINATING_EVENTS:
             self.nominator.add(queued.pod)

@@ -529,3 +529,24 @@ def test_the_gauge_counts_waiting_pods_by_who_turned_them_down():
     assert recorder.gauge == {"Fit": 1, "Permit": 1}
     queue.delete(make_pod("b"))
     assert recorder.gauge == {}
+
+
+def test_a_preemptor_comes_back_before_pods_that_arrived_later():
+    """Its victims are gone: it is bound while the last preemptors still wait."""
+    queue = make_queue()
+    first, second, third = (make_pod(name) for name in ("first", "second", "third"))
+    for number, each in enumerate((first, second, third)):
+        queue.add(each, NOW + number)
+    for nominated in ("", "n1"):
+        queued = queue.pop(NOW + 10)
+        queued.reject({"Fit"})
+        queue.nominator.add(queued.pod, nominated or None)
+        queue.add_unschedulable_if_not_present(queued, NOW + 10)
+    queue.add(make_pod("fourth"), NOW + 15)
+    queue.activate((first, second), NOW + 20)
+    assert [queue.pop(NOW + 20).pod.name for _ in range(4)] == [
+        "second",
+        "third",
+        "first",
+        "fourth",
+    ]
