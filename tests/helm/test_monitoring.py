@@ -149,7 +149,10 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def some(request: Any) -> Filtered:
-    return Filtered([*request.names][:2], dict.fromkeys([*request.names][2:], "not this one"))
+    """Two nodes; for one pod none, so that it waits because of the extender."""
+    names = [*request.names]
+    kept = [] if request.pod.metadata.name == "unwanted" else names[:2]
+    return Filtered(kept, dict.fromkeys(names[len(kept) :], "not this one"))
 
 
 def refuse(_request: Any) -> Filtered:
@@ -190,7 +193,12 @@ def keep_busy(cluster: Cluster) -> None:
     wait_for("bound pods", lambda: bound(cluster) >= {"fits", "large", "ignored"})
     create(pod("important", cpu="20", priorityClassName="system-cluster-critical"))
     wait_for("a preemption", lambda: "important" in bound(cluster))
-    wait_for("failures", lambda: cluster.events("FailedScheduling"))
+    create(pod("unwanted"))
+    wait_for("failures", lambda: failed(cluster) >= {"huge", "unwanted"})
+
+
+def failed(cluster: Cluster) -> set[str]:
+    return {each["regarding"]["name"] for each in cluster.events("FailedScheduling")}
 
 
 def bound(cluster: Cluster) -> set[str]:
