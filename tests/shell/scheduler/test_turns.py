@@ -132,7 +132,7 @@ def test_a_search_for_devices_pauses_in_a_preemption(monkeypatch):
 
     def counted(*args):
         try:
-            return search(*args)
+            return (yield from search(*args))
         except Unfinished:
             pauses.append(None)
             raise
