@@ -7,6 +7,9 @@ a licence was returned or a device has started. Here an extender can ask for it 
 * ``POST /extenders/requeue`` to the scheduler: the pods it rejected are tried again now.
 
 Only pods that an extender rejected in their last attempt are made active.
+
+They are also tried again after a pod without a node has gone: an extender that reserves while it filters gives back what it had
+reserved for that pod.
 """
 
 import asyncio
@@ -53,6 +56,8 @@ class ExtenderRetries:
         self._max_timers: Final = max_timers
         self._rejected_pods: Final[dict[str, _RejectedPod]] = {}
         self._timers = 0
+        #: When the rejected pods are tried again because others have gone.
+        self._after_gone: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
         """How many pods were rejected by an extender in their last attempt."""
@@ -82,6 +87,14 @@ class ExtenderRetries:
         rejected = self._rejected_pods.pop(uid, None)
         if rejected is not None:
             self._stop(rejected)
+
+    def deleted(self, pod: Pod) -> None:
+        """A pod was deleted."""
+        self.gone(pod.uid)
+        if not pod.node_name and self._rejected_pods and self._after_gone is None:
+            self._after_gone = asyncio.get_running_loop().call_later(
+                SHORTEST_RETRY, self._others_gone, pod
+            )
 
     # ------------------------------------------------------------ waking
 
@@ -121,8 +134,14 @@ class ExtenderRetries:
         """Makes the rejected pods of a namespace active: the extenders that rejected them may concern them no longer."""
         self._activate([r for r in self._rejected_pods.values() if r.pod.namespace == namespace])
 
+    def _others_gone(self, pod: Pod) -> None:
+        self._after_gone = None
+        self._state.unscheduled_pod_gone(pod, self._now(), among=self._rejected_pods)
+
     def close(self) -> None:
         """Cancels all timers."""
+        if self._after_gone is not None:
+            self._after_gone.cancel()
         for rejected in self._rejected_pods.values():
             self._stop(rejected)
 

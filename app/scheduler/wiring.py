@@ -269,10 +269,12 @@ class Scheduler:
             started = now()
             change = Change(model, old, new)
             refused = self._carry_out(self.state.apply(change, self._clock.steady()))
-            if model is Pod and (new is None or new.node_name):
-                self.retries.gone(old.uid if new is None else new.uid)
-                if new is None and self.state.responsible_for(old):
+            if model is Pod and new is None:
+                self.retries.deleted(old)
+                if self.state.responsible_for(old):
                     self.kubelet_rejections.gone(old)
+            elif model is Pod and new.node_name:
+                self.retries.gone(new.uid)
             elif model is Namespace and _relabelled(old, new) and selects_namespaces(self._chain):
                 self._reconsider(new.name)
             handled(change, now() - started)

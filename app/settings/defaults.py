@@ -77,6 +77,7 @@ IN_TREE_CAPABILITIES: Final[Capabilities] = {
     "ImageLocality": frozenset({"score"}),
     "DefaultBinder": frozenset({"bind"}),
     "NodeDeclaredFeatures": _FILTER,
+    "GangScheduling": frozenset({"preEnqueue", "permit"}),
 }
 """What kube-scheduler's own plugins implement; the running scheduler passes its registry's map instead."""
 

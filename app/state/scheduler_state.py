@@ -7,7 +7,7 @@ their results with ``assume``, ``forget``, ``fail`` and ``done``. A pod is alway
 queue, in flight, assumed, bound, or gone.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
@@ -19,6 +19,7 @@ from app.model.cluster_event import (
     NODE_ADD,
     NODE_DELETE,
     UNSCHEDULABLE_POD_ADD,
+    UNSCHEDULABLE_POD_DELETE,
     ClusterEvent,
     Resource,
     action_of,
@@ -484,6 +485,13 @@ class SchedulerState:
         """Moves the pods that may fit after ``forget``, except the one with uid ``but``."""
         precheck = (lambda other: other.uid != but) if but else None
         self.queue.move_all(ASSIGNED_POD_DELETE, assumed, None, now, precheck=precheck)
+        self._notify()
+
+    def unscheduled_pod_gone(self, pod: Pod, now: float, *, among: Container[str]) -> None:
+        """Moves those pods (uids) that may fit since a pod without a node has gone."""
+        self.queue.move_all(
+            UNSCHEDULABLE_POD_DELETE, pod, None, now, precheck=lambda other: other.uid in among
+        )
         self._notify()
 
     def finish_binding(self, uid: str) -> None:

@@ -27,6 +27,7 @@ CLASSES = ("standard", "late", "topology", "gone")
 DRIVERS = ("csi.example.com", "ebs.csi.aws.com", "other.example.com")
 DEVICE_DRIVERS = ("gpu.example.com", "nic.example.com")
 DEVICE_CLASSES = ("gpu", "nic", "any")
+GROUPS = ("gang", "train", "no-such-group")
 DEVICE_CLAIMS = tuple(f"devices-{i}" for i in range(6))
 
 _ODD_TEXT = (
@@ -420,6 +421,7 @@ POD_SPEC = Obj(
         "resourceClaims": List(
             Obj({"name": must(Leaf(("r0", "r1"), _ODD_TEXT))}, one_of={"resourceClaimName": Leaf(DEVICE_CLAIMS, _ODD_TEXT), "resourceClaimTemplateName": NAME}), 2
         ),
+        "schedulingGroup": rare(Obj({"podGroupName": must(Leaf(GROUPS, _ODD_TEXT))})),
         "schedulingGates": rare(List(Obj({"name": must(Leaf(("example.com/gate",), _ODD_TEXT))}), 1)),
         "hostNetwork": rare(BOOL),
         "hostUsers": rare(BOOL),
@@ -733,6 +735,17 @@ _WORKLOAD = Obj(
 _CONTROLLER = Obj({"selector": must(_SOME_LABELS), "replicas": rare(COUNT)}, finish=_template_fits)
 _SERVICE = Obj({"selector": often(LABELS), "ports": must(List(Obj({"port": must(PORT)}), 1, 1))})
 
+GROUP_CONDITION = Obj(
+    {
+        "type": must(Leaf(("PodGroupScheduled", "DisruptionTarget"), _ODD_TEXT)),
+        "status": must(Leaf(("True", "False"), _ODD_TEXT)),
+        "reason": must(Leaf(("Scheduled", "Unschedulable"), _ODD_TEXT)),
+        "message": must(Leaf(("", "x"), _ODD_TEXT)),
+        "lastTransitionTime": must(TIME),
+        "observedGeneration": rare(COUNT),
+    }
+)
+
 KINDS: tuple[Kind, ...] = (
     _kind("Pod", "v1", "pods", _names("pod"), {"spec": must(POD_SPEC), "status": often(POD_STATUS)}, namespaced=True),
     _kind("Node", "v1", "nodes", GUEST_NODES, {"spec": often(NODE_SPEC), "status": often(NODE_STATUS)}),
@@ -780,6 +793,22 @@ KINDS: tuple[Kind, ...] = (
     _kind(
         "ResourceClaim", "resource.k8s.io/v1", "resourceclaims", DEVICE_CLAIMS,
         {"spec": must(Obj({"devices": must(DEVICES)})), "status": CLAIM_STATUS},
+        namespaced=True,
+    ),
+    _kind(
+        "PodGroup", "scheduling.k8s.io/v1alpha2", "podgroups", GROUPS[:2],
+        {
+            "spec": must(Obj({"schedulingPolicy": must(Obj({}, one_of={"basic": Obj({}), "gang": Obj({"minCount": must(Number(1, 2**31 - 1))})}))})),
+            "status": rare(Obj({"conditions": List(GROUP_CONDITION, 2)})),
+        },
+        namespaced=True,
+    ),
+    _kind(
+        "LabelledPodGroup", "scheduling.x-k8s.io/v1alpha1", "podgroups", GROUPS[:2],
+        {
+            "spec": must(Obj({"minMember": often(COUNT), "scheduleTimeoutSeconds": rare(COUNT), "minResources": rare(RESOURCES)})),
+            "status": rare(Obj({"phase": often(Leaf(("Pending", "Scheduled"), _ODD_TEXT)), "scheduled": often(COUNT)})),
+        },
         namespaced=True,
     ),
     _kind("ResourceSlice", "resource.k8s.io/v1", "resourceslices", _names("slice"), {"spec": must(SLICE_SPEC)}),

@@ -20,7 +20,7 @@ from tests.fuzz.histories import Event
 from tests.fuzz.kinds import BY_NAME, KINDS, Kind
 
 _ENDS = None
-_COLLECTIONS = {kind.plural: kind for kind in KINDS}
+_COLLECTIONS = {(kind.api_version, kind.plural): kind for kind in KINDS}
 _METADATA = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
@@ -226,10 +226,11 @@ def _target(path: str) -> tuple[Kind | None, str, str]:
     """Kind, ``namespace/name`` (or what of it there is) and subresource of a path; no kind for paths of others."""
     parts = [unquote(part) for part in path.split("/")]
     start = 3 if parts[1] == "api" else 4
+    version = "/".join(parts[2:start])
     namespace = ""
     if len(parts) > start + 2 and parts[start] == "namespaces":
         namespace, start = parts[start + 1], start + 2
-    kind = _COLLECTIONS.get(parts[start]) if len(parts) > start else None
+    kind = _COLLECTIONS.get((version, parts[start])) if len(parts) > start else None
     name = parts[start + 1] if len(parts) > start + 1 else ""
     sub = parts[start + 2] if len(parts) > start + 2 else ""
     return kind, f"{namespace}/{name}" if namespace and name else name, sub

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import inspect
 
-from app.model import devices, objects
+from app.model import devices, objects, pod_groups
 from app.scheduler import kinds as watched
 from app.wire import pods
 from app.wire.envelope import DecodeError
@@ -29,7 +29,8 @@ def model(kind: Kind) -> type:
     """What the scheduler reads of a kind."""
     if kind.name == "Pod":
         return pods._Pod
-    return getattr(objects, kind.name, None) or getattr(devices, kind.name)
+    modules = (objects, devices, pod_groups)
+    return next(found for each in modules if (found := getattr(each, kind.name, None)))
 
 
 def missing(shape: object, read: inspect.Type, path: str) -> Iterator[str]:

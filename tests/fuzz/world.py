@@ -17,7 +17,7 @@ import numpy as np
 
 from app.extender.client import HTTPExtender
 from app.extender.events import Sink
-from app.model import devices, objects
+from app.model import devices, objects, pod_groups
 from app.model.pod import Pod
 from app.model.status import SchedulingError
 from app.observe.events import AttemptFailed, NodeSelected, SchedulerEvent
@@ -545,7 +545,8 @@ def rebuilt(world: World) -> World:
     fresh, cache = World(_NoTasks(), CONFIG, _no_extenders), world.state.cache
     for informer in world.scheduler.informers:
         kind = informer.kind.name
-        model = getattr(objects, kind, None) or getattr(devices, kind, Pod)
+        modules = (objects, devices, pod_groups)
+        model = next((found for m in modules if (found := getattr(m, kind, None))), Pod)
         known = dict(informer.objects)
         if model is Pod:
             assumed = {pod.key: pod for pod in cache if cache.is_assumed(pod.uid)}

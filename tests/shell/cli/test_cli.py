@@ -191,7 +191,8 @@ def test_flags_of_kube_scheduler_are_taken(tmp_path, flag):
 @pytest.mark.parametrize(
     ("gates", "said"),
     [
-        ("GangScheduling=true,SidecarContainers=true", "not built: GangScheduling"),
+        ("StorageCapacityScoring=true,SidecarContainers=true", "not built: StorageCapacityScoring"),
+        ("GenericWorkload=true,GangScheduling=true", ""),
         ("SchedulerAsyncPreemption=false", "always on: SchedulerAsyncPreemption"),
         ("Nonsense=true,AllAlpha", "not known here: Nonsense=true, AllAlpha"),
         ("GangScheduling=false, SidecarContainers=true", ""),

@@ -201,3 +201,17 @@ async def test_a_pod_that_was_rejected_is_tried_again_when_the_labels_of_its_nam
         watch(before, after)
         await scheduled_for(world, 1)
     assert (script.calls, bindings(world)) == (1, ["a"])
+
+
+async def test_pods_that_an_extender_rejected_are_tried_after_a_waiting_pod_has_gone():
+    """It may have reserved for that pod."""
+    script = Script(lambda: {"nodenames": []}, lambda: {"nodenames": ["a"]})
+    async with running("a", extenders=script) as world:
+        other = world.add(make_pod("other", spec={"schedulingGates": [{"name": "wait"}]}))
+        world.add(pod_for_extenders())
+        await scheduled_for(world, 20)
+        assert bindings(world) == []
+        handle = world.scheduler._handler(Pod)
+        handle(other, None)
+        await scheduled_for(world, 20)
+        assert bindings(world) == ["a"]

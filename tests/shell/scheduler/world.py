@@ -57,6 +57,7 @@ class World:
             runtime=Runtime(group, self.clock, rng, self.telemetry, self.budgets),
             api=ApiServer(self.transport, events, lambda: True),
             chain=ExtenderChain(extenders(sink), sink),
+            features={"GenericWorkload", "GangScheduling"},
         )
         self.state = self.scheduler.state
 

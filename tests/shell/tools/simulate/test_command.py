@@ -100,6 +100,7 @@ def test_a_terminal_is_not_told_what_to_do(monkeypatch, output):
     async def simulated(_options, _errors):
         return answer
 
+    monkeypatch.setenv("COLUMNS", "200")  # no line is broken
     monkeypatch.setattr(simulate_command, "simulate", simulated)
     monkeypatch.setattr(simulate_command, "configured", lambda *_given, **_options: None)
     result = CliRunner().invoke(main, ["simulate", "--nodes=1", "--workload=w", "-o", output])
