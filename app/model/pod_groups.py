@@ -130,5 +130,7 @@ def group_of(pod: Pod) -> GroupKey | None:
     named = pod.template.spec.scheduling_group
     if named is not None and named.pod_group_name:
         return GroupKey(PodGroup, pod.namespace, named.pod_group_name)
-    name = pod.labels.get(GROUP_LABEL)
-    return GroupKey(LabelledPodGroup, pod.namespace, name) if name else None
+    labels = pod.labels
+    if labels and GROUP_LABEL in labels and (name := labels[GROUP_LABEL]):
+        return GroupKey(LabelledPodGroup, pod.namespace, name)
+    return None

@@ -115,6 +115,8 @@ class GroupCycle:
     ) -> None:
         self.state: Final = parts.state
         self.groups: Final = parts.state.cluster.pod_groups
+        #: The group with which a popped pod is scheduled; None if it is scheduled alone.
+        self.group_of: Final = self.groups.key_of
         self.effects: Final = effects
         self.extenders: Final = extenders
         self.binder: Final = binder
@@ -123,10 +125,6 @@ class GroupCycle:
         self.clock: Final = parts.clock
         self._status: Final = status
         self._one_at_a_time: Final = asyncio.Lock()
-
-    def group_of(self, pod: Pod) -> GroupKey | None:
-        """The group with which a popped pod is scheduled; None if it is scheduled alone."""
-        return self.groups.key_of(pod) if self.groups.watched else None
 
     def pop(self, first: QueuedPod, key: GroupKey) -> list[QueuedPod]:
         """A popped pod, and the waiting pods of its group, which are popped as well; the most important first."""

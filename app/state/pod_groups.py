@@ -36,20 +36,16 @@ class PodGroups:
         }
         self._served: dict[type[AnyPodGroup], Callable[[], bool]] = {}
         self._members: Final[dict[GroupKey, GroupMembers]] = {}
+        #: Whether any kind of groups is watched.
+        self.watched = False
 
     def watch(self, kind: type[Any], served: Callable[[], bool]) -> None:
         """Groups of this kind count from now on while ``served`` says that the API server has the kind."""
         self._served[kind] = served
-
-    @property
-    def watched(self) -> bool:
-        """Whether any kind of groups is watched."""
-        return bool(self._served)
+        self.watched = True
 
     def key_of(self, pod: Pod) -> GroupKey | None:
         """The group of a pod; None if it has none, or the API server does not have its kind."""
-        if not self._served:
-            return None
         key = group_of(pod)
         if key is None:
             return None

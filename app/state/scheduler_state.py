@@ -285,8 +285,11 @@ class SchedulerState:
                 self._note_group(None, pod)
 
     def _note_group(self, old: Pod | None, new: Pod) -> None:
+        key, earlier = group_of(new), None if old is None else group_of(old)
+        if key is None and earlier is None:
+            return
         groups = self.cluster.pod_groups
-        if old is not None and group_of(old) != group_of(new):
+        if old is not None and earlier != key:
             groups.remove(old)
         scheduled = bool(new.node_name) or self.cache.is_assumed(new.uid)
         if scheduled or self.responsible_for(new):
