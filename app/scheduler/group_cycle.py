@@ -23,7 +23,6 @@ from app.model.pod import Pod
 from app.model.pod_groups import GroupKey
 from app.model.status import SUCCESS, Code, SchedulingError, Status
 from app.observe.events import GroupAttempted, NodeSelected
-from app.plugins.gang_scheduling import GangScheduling
 from app.scheduler.attempt import NO_NODES, Attempt, Choice, NoNodesError, Unfit
 from app.scheduler.binding import AssumedPod, Binder
 from app.scheduler.extender_cycle import ExtenderCycle, in_turns
@@ -377,18 +376,15 @@ class _Cycle:
     def _requeue(self, member: _Member, text: str) -> None:
         """Requeues a pod with its own message, or with ``text`` if it did fit.
 
-        A pod that fitted is not woken by events of its own: the pods that did not fit bring it when they are woken.
+        A pod that did not fit waits for events. One that did backs off, and then brings the others: the group may fit if its
+        pods choose other nodes among equally good ones.
         """
-        diagnosis = member.diagnosis
-        if diagnosis is None:
-            diagnosis = Diagnosis(node_count=self._state.table.node_count)
-            diagnosis.unschedulable_plugins.add(GangScheduling.NAME)
         self._parent.failures.requeue(
             member.queued,
             _profile(member),
             member.message or text,
             self.started,
-            diagnosis,
+            member.diagnosis,
             nominated_node=member.nominated,
         )
 

@@ -8,7 +8,7 @@ import pytest
 from app.framework.testing import make_object, make_pod
 from app.model.pod import Pod
 from app.model.pod_groups import GROUP_LABEL, GroupKey, LabelledPodGroup
-from app.state.queue.queued_pod import GATED, UNSCHEDULABLE
+from app.state.queue.queued_pod import ERROR_BACKOFF, GATED, UNSCHEDULABLE
 from tests.shell.extender.fakes import extender
 from tests.shell.scheduler.world import CONFIG, running
 
@@ -81,7 +81,7 @@ async def test_a_gang_that_does_not_fit_holds_nothing():
         other = world.add(pod("other", group=None, cpu="4"))
         await world.settle()
         assert bindings(world) == {"other": "a"}
-        assert {place(world, p) for p in pods} == {UNSCHEDULABLE}
+        assert {place(world, p) for p in pods} == {UNSCHEDULABLE, ERROR_BACKOFF}
         assert not [p for p in pods if world.state.cache.is_assumed(p.uid)]
         assert other.uid not in [p.uid for p in pods]
 
@@ -229,3 +229,16 @@ async def test_a_gang_is_bound_whole_with_an_extender(size):
             world.add(with_json(pod(f"p{i}")))
         await scheduled_for(world, 5)
         assert len(bindings(world)) == size
+
+
+async def test_a_gang_that_may_fit_on_other_nodes_is_tried_again_without_an_event():
+    """Its first pod has the choice of two equal nodes, of which its second needs one."""
+    async with running() as world:
+        for i in range(8):
+            world.add_nodes(f"{i}-a", labels={"pair": str(i), "first": str(i)})
+            world.add_nodes(f"{i}-b", labels={"pair": str(i)})
+            gang(world, 2, f"gang-{i}")
+            world.add(pod(f"{i}-small", f"gang-{i}", nodeSelector={"pair": str(i)}))
+            world.add(pod(f"{i}-large", f"gang-{i}", cpu="4", nodeSelector={"first": str(i)}))
+        await scheduled_for(world, 200)
+        assert len(bindings(world)) == 16
