@@ -238,7 +238,8 @@ async def test_a_gang_that_may_fit_on_other_nodes_is_tried_again_without_an_even
             world.add_nodes(f"{i}-a", labels={"pair": str(i), "first": str(i)})
             world.add_nodes(f"{i}-b", labels={"pair": str(i)})
             gang(world, 2, f"gang-{i}")
-            world.add(pod(f"{i}-small", f"gang-{i}", nodeSelector={"pair": str(i)}))
+            pair = {"priority": 1, "nodeSelector": {"pair": str(i)}}
+            world.add(pod(f"{i}-small", f"gang-{i}", **pair))
             world.add(pod(f"{i}-large", f"gang-{i}", cpu="4", nodeSelector={"first": str(i)}))
         await scheduled_for(world, 200)
         assert len(bindings(world)) == 16
