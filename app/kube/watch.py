@@ -126,7 +126,8 @@ async def watch_forever(
         except NotFound as err:
             if not feed.known and await is_absent(reader, feed.kind.path):
                 feed.served = False
-                complaints.note(err, "The server does not have %s, taken for empty: %s")
+                if not feed.kind.optional:
+                    complaints.note(err, "The server does not have %s, taken for empty: %s")
                 yield ListPart({}, frozenset())
                 await asyncio.sleep(ABSENT_RETRY * (1.0 + rng.random()))
                 continue

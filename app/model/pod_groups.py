@@ -13,8 +13,6 @@ from app.model.pod import Pod
 
 #: The label that names a pod's group of scheduling.x-k8s.io.
 GROUP_LABEL: Final = "scheduling.x-k8s.io/pod-group"
-#: Seconds for which a pod waits, with a node chosen, for the others of its group (kube-scheduler's GangScheduling).
-PERMIT_SECONDS: Final = 300.0
 
 _Count = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
 
@@ -74,17 +72,11 @@ class PodGroup(Named, frozen=True, kw_only=True):
         gang = self.spec.scheduling_policy.gang
         return None if gang is None else gang.min_count
 
-    @property
-    def permit_seconds(self) -> float:
-        """How long a pod of the group waits, with a node chosen, for the others."""
-        return PERMIT_SECONDS
-
 
 class LabelledPodGroupSpec(Object, frozen=True):
     """scheduling.x-k8s.io/v1alpha1 PodGroupSpec."""
 
     min_member: int = 0
-    schedule_timeout_seconds: int | None = None
 
 
 class LabelledPodGroupStatus(Object, frozen=True):
@@ -106,12 +98,6 @@ class LabelledPodGroup(Named, frozen=True, kw_only=True):
     def min_count(self) -> int | None:
         """spec.minMember; None if it is 1 or less."""
         return self.spec.min_member if self.spec.min_member > 1 else None
-
-    @property
-    def permit_seconds(self) -> float:
-        """spec.scheduleTimeoutSeconds, or PERMIT_SECONDS."""
-        seconds = self.spec.schedule_timeout_seconds
-        return PERMIT_SECONDS if seconds is None or seconds <= 0 else float(seconds)
 
 
 AnyPodGroup = PodGroup | LabelledPodGroup

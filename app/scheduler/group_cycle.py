@@ -51,8 +51,6 @@ _SCHEDULERS: Final = (
     "all pods in a single pod group should have the same .spec.schedulerName set, got: {} and {}"
 )
 _OTHER_FAILED: Final = "failed to schedule other pod from a pod group: {}"
-
-
 _NO_WAITS: Final[Mapping[str, float]] = {}
 
 
@@ -69,6 +67,8 @@ class _Member:
         self.diagnosis: Diagnosis | None = None
         #: Its nomination as PostFilter wants it: None leaves it, "" clears it.
         self.nominated: str | None = ""
+        #: Whether it is requeued, or its binding cycle has started.
+        self.settled = False
 
     @property
     def fits(self) -> bool:
@@ -208,9 +208,11 @@ class _Cycle:
         if attempt is None:
             self.members.remove(member)
             return
+        started = self._parent.clock.monotonic()
         try:
             try:
-                self._assume(member, attempt, await self._choose(attempt))
+                choice = await self._choose(attempt)
+                self._assume(member, attempt, choice, self._parent.clock.monotonic() - started)
             except Unfit as unfit:
                 await self._preempt(member, attempt, unfit.diagnosis)
         except NoNodesError:
@@ -228,8 +230,8 @@ class _Cycle:
             return attempt.choose(await in_turns(attempt, attempt.find))
         return await ask(attempt)
 
-    def _assume(self, member: _Member, attempt: Attempt, choice: Choice) -> None:
-        """Counts the pod on its node and reserves. Raises CacheError, SchedulingError."""
+    def _assume(self, member: _Member, attempt: Attempt, choice: Choice, seconds: float) -> None:
+        """Counts the pod on its node, which took ``seconds`` to choose, and reserves. Raises CacheError, SchedulingError."""
         pod, framework = attempt.pod, attempt.framework
         member.queued.pod = pod
         if not self._waits(pod):
@@ -248,7 +250,7 @@ class _Cycle:
                     choice.node_name,
                     choice.feasible,
                     choice.evaluated,
-                    self._parent.clock.monotonic() - self.started,
+                    seconds,
                     attempt.scores,
                 )
             )
@@ -312,6 +314,7 @@ class _Cycle:
                 if assumed is None:
                     self._requeue(member, "")
                 else:
+                    member.settled = True
                     self._bind(assumed)
             return "scheduled", ""
         waits = bool(preempting) and self._enough(0)
@@ -379,6 +382,7 @@ class _Cycle:
         A pod that did not fit waits for events. One that did backs off, and then brings the others: the group may fit if its
         pods choose other nodes among equally good ones.
         """
+        member.settled = True
         self._parent.failures.requeue(
             member.queued,
             _profile(member),
@@ -392,6 +396,8 @@ class _Cycle:
         """Requeues all pods after an error; returns the group's message."""
         text = str(fault) if fault.member is None else _OTHER_FAILED.format(fault)
         for member in self.members:
+            if member.settled:
+                continue
             own = str(fault) if member is fault.member else text
             self._parent.failures.error(member.queued, _profile(member), own, started=self.started)
         return text

@@ -17,9 +17,13 @@ log = logging.getLogger(__name__)
 #: The outcome of a group's cycle, as the label of metrics.
 GroupResult = Literal["scheduled", "unschedulable", "waiting_on_preemption", "error"]
 
+#: The phases of a group of scheduling.x-k8s.io before it is scheduled; later ones are its controller's.
+_BEFORE: Final = frozenset({"", "Pending", "PreScheduling", "Scheduling"})
 _CONDITION: Final = "PodGroupScheduled"
 #: Groups whose status may wait to be written; further ones are left out, and written after their next cycle.
 MAX_WAITING: Final = 10_000
+#: So many names of groups that have gone may be kept.
+_FEW: Final = 100
 
 
 class GroupStatusWriter:
@@ -74,10 +78,13 @@ class GroupStatusWriter:
 
     def _remember(self, key: GroupKey, uid: str) -> None:
         self._scheduled[key] = uid
-        if len(self._scheduled) > MAX_WAITING:
-            del self._scheduled[next(iter(self._scheduled))]
+        if len(self._scheduled) > 2 * self._groups.count + _FEW:
+            for gone in [each for each in self._scheduled if self._groups.get(each) is None]:
+                del self._scheduled[gone]
 
     def _phase(self, key: GroupKey, group: LabelledPodGroup, result: GroupResult) -> dict[str, Any]:
+        if group.status.phase not in _BEFORE:
+            return {}
         scheduled = len(self._groups.members(key).scheduled)
         phase = "Scheduled" if result == "scheduled" else "Scheduling"
         if (group.status.phase, group.status.scheduled) == (phase, scheduled):

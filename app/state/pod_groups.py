@@ -57,6 +57,11 @@ class PodGroups:
         group: AnyPodGroup | None = self.listers[key.kind].get(key.name, key.namespace)
         return group
 
+    @property
+    def count(self) -> int:
+        """How many groups exist."""
+        return sum(map(len, self.listers.values()))
+
     def members(self, key: GroupKey) -> GroupMembers:
         """The pods of a group; none if it is unknown."""
         return self._members.get(key) or GroupMembers()

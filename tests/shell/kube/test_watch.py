@@ -364,6 +364,13 @@ async def test_a_kind_that_the_server_does_not_have_is_empty_and_asked_for_rarel
     assert "no such kind" in caplog.text
 
 
+async def test_an_optional_kind_that_the_server_does_not_have_is_not_worth_a_warning(caplog):
+    feed = KindFeed(dataclasses.replace(CLAIMS, optional=True))
+    assert await take(watch_forever(server(groups=GROUPS), feed, rng()), 1) == [[]]
+    assert not feed.served
+    assert not caplog.text
+
+
 async def test_an_optional_kind_that_may_not_be_read_is_empty_after_a_while(looptime, caplog):
     kind = dataclasses.replace(CLAIMS, optional=True)
     feed = KindFeed(kind)

@@ -7,8 +7,8 @@ import pytest
 
 from app.framework.testing import make_object, make_pod
 from app.model.pod import Pod
-from app.model.pod_groups import GROUP_LABEL, GroupKey, LabelledPodGroup
-from app.state.queue.queued_pod import ERROR_BACKOFF, GATED, UNSCHEDULABLE
+from app.model.pod_groups import GROUP_LABEL, GroupKey, LabelledPodGroup, LabelledPodGroupStatus
+from app.state.queue.queued_pod import ERROR_BACKOFF, GATED, OUTSIDE, UNSCHEDULABLE
 from tests.shell.extender.fakes import extender
 from tests.shell.scheduler.world import CONFIG, running
 
@@ -243,3 +243,36 @@ async def test_a_gang_that_may_fit_on_other_nodes_is_tried_again_without_an_even
             world.add(pod(f"{i}-large", f"gang-{i}", cpu="4", nodeSelector={"first": str(i)}))
         await scheduled_for(world, 200)
         assert len(bindings(world)) == 16
+
+
+async def test_a_later_phase_is_its_controller_s():
+    async with running("a") as world:
+        group = gang(world, 2)
+        status = LabelledPodGroupStatus(phase="Running", scheduled=2)
+        world.change(LabelledPodGroup, group, msgspec.structs.replace(group, status=status))
+        for i in range(2):
+            world.add(pod(f"p{i}"))
+        await world.settle()
+        assert len(bindings(world)) == 2
+        assert not [sent for sent in world.transport.sent if "podgroups" in sent.path]
+
+
+async def test_an_unforeseen_error_requeues_only_what_is_not_settled(monkeypatch):
+    async with running("a") as world:
+        gang(world, 2)
+        pods = [world.add(pod(f"p{i}")) for i in range(2)]
+        start, started = world.scheduler.binder.start, []
+
+        def start_once(assumed, waits):
+            if started:
+                raise RuntimeError("unforeseen")
+            started.append(assumed.pod.uid)
+            start(assumed, waits)
+
+        monkeypatch.setattr(world.scheduler.binder, "start", start_once)
+        await scheduled_for(world, 0.5)
+        (bound,) = [p for p in pods if p.uid in started]
+        (other,) = [p for p in pods if p.uid not in started]
+        assert bindings(world).keys() == {bound.name}
+        assert place(world, bound) == OUTSIDE
+        assert place(world, other) != OUTSIDE
