@@ -137,7 +137,6 @@ class Informer(Generic[T]):
 
         ``after``: informers whose first lists are handled before that of this one.
         """
-        self.kind: Final = kind
         #: Set once the first list has been handled.
         self.synced: Final = asyncio.Event()
         self._reader: Final = reader
@@ -153,9 +152,14 @@ class Informer(Generic[T]):
         """The objects by key, read-only."""
         return self._store.objects
 
-    def served(self) -> bool:
-        """Whether the server had this kind when it was last asked; True before that."""
-        return self._feed.served
+    @property
+    def kind(self) -> ResourceKind[T]:
+        """The kind in the version that is watched."""
+        return self._feed.kind
+
+    def served(self) -> str:
+        """The path of the kind if the server had it when it was last asked, or was not asked yet; else empty."""
+        return self._feed.kind.path if self._feed.served else ""
 
     async def run(self) -> None:
         """Lists, watches and calls the handlers until cancelled."""

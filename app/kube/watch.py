@@ -115,7 +115,7 @@ async def watch_forever(
     complaints = _Complaints(feed.kind.name)
     while True:
         try:
-            async with aclosing(_list_and_follow(reader, feed, rng)) as updates:
+            async with aclosing(_newest_version(reader, feed, rng)) as updates:
                 async for update in updates:
                     feed.served = feed.known = True
                     if update and not isinstance(update, ListPart):
@@ -145,6 +145,22 @@ async def watch_forever(
         except KubeApiError as err:
             complaints.note(err, "Cannot list and watch %s: %s")
         await asyncio.sleep(backoff.next())
+
+
+async def _newest_version(
+    reader: Reader, feed: KindFeed[T], rng: np.random.Generator
+) -> AsyncGenerator[Update[T], None]:
+    """Lists and follows the newest version of the kind that the server has. Raises NotFound if it has none."""
+    while True:
+        try:
+            async with aclosing(_list_and_follow(reader, feed, rng)) as updates:
+                async for update in updates:
+                    yield update
+        except NotFound:
+            if not feed.kind.older or not await is_absent(reader, feed.kind.path):
+                raise
+            if not feed.try_older():
+                raise  # of the oldest version
 
 
 async def _list_and_follow(

@@ -62,6 +62,8 @@ class ResourceKind(Generic[T]):
     field_selector: str = ""
     #: Whether the scheduler also runs without the right to read the kind; it then counts as absent.
     optional: bool = False
+    #: The paths in other versions of the API, the newest first: for servers that do not have ``path``.
+    older: tuple[str, ...] = ()
 
     @property
     def params(self) -> dict[str, str]:
@@ -103,7 +105,9 @@ class KindFeed(Generic[T]):
     """The state of the watch of one kind: its resourceVersion, times, and unusable objects."""
 
     def __init__(self, kind: ResourceKind[T]) -> None:
-        self.kind: Final = kind
+        #: The kind in the version that is watched.
+        self.kind = kind
+        self._versions: Final = (kind.path, *kind.older)
         #: The resourceVersion of the last event, bookmark or list, from which to resume.
         self.resource_version = ""
         #: Loop time when data last arrived from the server, None before.
@@ -121,6 +125,13 @@ class KindFeed(Generic[T]):
         #: Keys of objects that exist and were rejected by the handler when last seen.
         self.refused: Final[set[str]] = set()
         self._reported: Final[set[str]] = set()
+
+    def try_older(self) -> bool:
+        """Turns to the next older version of the kind; False after the oldest, when the newest is next."""
+        at = self._versions.index(self.kind.path) + 1
+        path = self._versions[at % len(self._versions)]
+        self.kind = dataclasses.replace(self.kind, path=path)
+        return at < len(self._versions)
 
     def read(self, lines: Iterable[bytes]) -> Iterator[Event[T]]:
         """Yields the decoded events of lines; each advances ``resource_version``.

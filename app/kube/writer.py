@@ -347,10 +347,14 @@ class KubeWriter:
             raise
 
     async def patch_group_status(
-        self, group: AnyPodGroup, status: Mapping[str, object], content_type: str
+        self, group: AnyPodGroup, path: str, status: Mapping[str, object], content_type: str
     ) -> None:
-        """Patches the status of the pod group with this uid. Raises NotLeading, NotFound and KubeApiError."""
-        groups = f"{group.API}/namespaces/{path_segment(group.namespace)}/podgroups"
+        """Patches the status of the pod group with this uid; ``path`` is where the API server serves the kind.
+
+        Raises NotLeading, NotFound and KubeApiError.
+        """
+        api, _, plural = path.rpartition("/")
+        groups = f"{api}/namespaces/{path_segment(group.namespace)}/{plural}"
         patch = msgspec.json.encode({"metadata": {"uid": group.uid}, "status": status})
         path = f"{groups}/{path_segment(group.name)}/status"
         await self._write_repeatedly("PATCH", path, patch, content_type, _TRANSIENT)

@@ -3,7 +3,7 @@
 ``PodGroup`` is the kind of scheduling.k8s.io, ``LabelledPodGroup`` that of scheduling.x-k8s.io, which pods name by a label.
 """
 
-from typing import Annotated, ClassVar, Final, NamedTuple
+from typing import Annotated, Final, NamedTuple
 
 import msgspec
 
@@ -46,22 +46,19 @@ class GroupPolicy(Object, frozen=True):
 
 
 class PodGroupSpec(Object, frozen=True):
-    """scheduling.k8s.io/v1alpha2 PodGroupSpec."""
+    """scheduling.k8s.io PodGroupSpec."""
 
     scheduling_policy: GroupPolicy = GroupPolicy()
 
 
 class PodGroupStatus(Object, frozen=True):
-    """scheduling.k8s.io/v1alpha2 PodGroupStatus."""
+    """scheduling.k8s.io PodGroupStatus."""
 
     conditions: Few[Condition] | None = None
 
 
 class PodGroup(Named, frozen=True, kw_only=True):
-    """scheduling.k8s.io/v1alpha2 PodGroup."""
-
-    #: The path of the API that serves the kind.
-    API: ClassVar[str] = "/apis/scheduling.k8s.io/v1alpha2"
+    """scheduling.k8s.io PodGroup, as v1beta1, v1alpha3 and v1alpha2 have it."""
 
     spec: PodGroupSpec = PodGroupSpec()
     status: PodGroupStatus = PodGroupStatus()
@@ -88,8 +85,6 @@ class LabelledPodGroupStatus(Object, frozen=True):
 
 class LabelledPodGroup(Named, frozen=True, kw_only=True):
     """scheduling.x-k8s.io/v1alpha1 PodGroup."""
-
-    API: ClassVar[str] = "/apis/scheduling.x-k8s.io/v1alpha1"
 
     spec: LabelledPodGroupSpec = LabelledPodGroupSpec()
     status: LabelledPodGroupStatus = LabelledPodGroupStatus()

@@ -19,7 +19,9 @@ GroupResult = Literal["scheduled", "unschedulable", "waiting_on_preemption", "er
 
 #: The phases of a group of scheduling.x-k8s.io before it is scheduled; later ones are its controller's.
 _BEFORE: Final = frozenset({"", "Pending", "PreScheduling", "Scheduling"})
-_CONDITION: Final = "PodGroupScheduled"
+#: The condition of a group of scheduling.k8s.io, and its name in v1alpha2.
+_CONDITION: Final = "PodGroupInitiallyScheduled"
+_CONDITION_V1ALPHA2: Final = "PodGroupScheduled"
 #: Groups whose status may wait to be written; further ones are left out, and written after their next cycle.
 MAX_WAITING: Final = 10_000
 #: So many names of groups that have gone may be kept.
@@ -58,19 +60,21 @@ class GroupStatusWriter:
             self._writing = False
 
     async def _write(self, key: GroupKey, result: GroupResult, text: str) -> None:
-        group = self._groups.get(key)
-        if group is None:
+        group, path = self._groups.get(key), self._groups.path_of(key.kind)
+        if group is None or not path:
             return
         if isinstance(group, LabelledPodGroup):
             status, content_type = self._phase(key, group, result), MERGE_PATCH
         else:
-            status, content_type = self._condition(group, result, text), STRATEGIC_MERGE_PATCH
+            type_ = _CONDITION_V1ALPHA2 if "/v1alpha2/" in path else _CONDITION
+            status = self._condition(type_, group, result, text)
+            content_type = STRATEGIC_MERGE_PATCH
         if not status or (result != "scheduled" and self._scheduled.get(key) == group.uid):
             return
         if result == "scheduled":
             self._remember(key, group.uid)
         try:
-            await self._writer.patch_group_status(group, status, content_type)
+            await self._writer.patch_group_status(group, path, status, content_type)
         except NotFound:
             pass
         except KubeError as error:
@@ -91,10 +95,12 @@ class GroupStatusWriter:
             return {}
         return {"phase": phase, "scheduled": scheduled}
 
-    def _condition(self, group: PodGroup, result: GroupResult, text: str) -> dict[str, Any]:
+    def _condition(
+        self, type_: str, group: PodGroup, result: GroupResult, text: str
+    ) -> dict[str, Any]:
         reason = {"scheduled": "Scheduled", "error": "SchedulerError"}.get(result, "Unschedulable")
         value = "True" if result == "scheduled" else "False"
-        old = next((c for c in group.status.conditions or () if c.type == _CONDITION), None)
+        old = next((c for c in group.status.conditions or () if c.type == type_), None)
         generation = group.metadata.generation
         if old is not None:
             same = (old.status, old.reason, old.message) == (value, reason, text)
@@ -102,7 +108,7 @@ class GroupStatusWriter:
                 return {}
         kept = old.last_transition_time if old is not None and old.status == value else None
         condition = {
-            "type": _CONDITION,
+            "type": type_,
             "status": value,
             "reason": reason,
             "message": text,

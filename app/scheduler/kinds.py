@@ -37,9 +37,16 @@ _OTHERS: Final[dict[type[objects.Named], tuple[str, Collection[str]]]] = {
     devices.DeviceClass: ("/apis/resource.k8s.io/v1/deviceclasses", _DEVICES),
     devices.ResourceClaim: ("/apis/resource.k8s.io/v1/resourceclaims", _DEVICES),
     devices.ResourceSlice: ("/apis/resource.k8s.io/v1/resourceslices", _DEVICES),
-    pod_groups.PodGroup: (f"{pod_groups.PodGroup.API}/podgroups", _GROUPS),
-    pod_groups.LabelledPodGroup: (f"{pod_groups.LabelledPodGroup.API}/podgroups", _GROUPS),
+    pod_groups.PodGroup: ("/apis/scheduling.k8s.io/v1beta1/podgroups", _GROUPS),
+    pod_groups.LabelledPodGroup: ("/apis/scheduling.x-k8s.io/v1alpha1/podgroups", _GROUPS),
 }
+
+#: The feature gates for PodGroups of scheduling.k8s.io; v1beta1 and v1alpha3 need the first one only.
+GROUP_GATES: Final = ("GenericWorkload", "GangScheduling")
+_OLDER_GROUPS: Final = (
+    "/apis/scheduling.k8s.io/v1alpha3/podgroups",
+    "/apis/scheduling.k8s.io/v1alpha2/podgroups",
+)
 
 #: The names of all kinds that can be watched.
 NAMES: Final = frozenset({"Pod", "Node", *(kind.__name__ for kind in _OTHERS)})
@@ -57,13 +64,27 @@ def nodes(*, keep_raw: bool) -> ResourceKind[objects.Node]:
 
 
 def others(
-    plugins: Collection[str], *, foreign: bool, also: Collection[type] = ()
+    plugins: Collection[str],
+    *,
+    foreign: bool,
+    also: Collection[type] = (),
+    features: Collection[str] = (),
 ) -> Iterator[tuple[type[objects.Named], ResourceKind[Any]]]:
-    """The other kinds that these plugins read, and ``also``; all of them if there are ``foreign`` (out-of-tree) plugins."""
+    """The other kinds that these plugins read, and ``also``; all of them if there are ``foreign`` (out-of-tree) plugins.
+
+    PodGroups of scheduling.k8s.io only with the feature gate GenericWorkload.
+    """
     for kind, (path, readers) in _OTHERS.items():
-        if foreign or kind in also or not set(plugins).isdisjoint(readers):
-            optional = readers is _GROUPS
-            yield kind, ResourceKind(kind.__name__, path, decoder_for(kind), optional=optional)
+        if not foreign and kind not in also and set(plugins).isdisjoint(readers):
+            continue
+        older: tuple[str, ...] = ()
+        if kind is pod_groups.PodGroup:
+            if GROUP_GATES[0] not in features:
+                continue
+            older = _OLDER_GROUPS if GROUP_GATES[1] in features else _OLDER_GROUPS[:1]
+        optional = readers is _GROUPS
+        decoder = decoder_for(kind)
+        yield kind, ResourceKind(kind.__name__, path, decoder, optional=optional, older=older)
 
 
 def decoders() -> dict[str, ObjectDecoder[Any]]:

@@ -64,8 +64,6 @@ from app.state.table import NodeTable
 
 log = logging.getLogger(__name__)
 
-#: The feature gates without which PodGroups of scheduling.k8s.io are not read.
-_GANGS: Final = frozenset({"GenericWorkload", "GangScheduling"})
 #: Seconds after which a pod that waits for an event is tried again without one (kube-scheduler's flag of this name).
 MAX_IN_UNSCHEDULABLE_SECONDS: Final = 300.0
 
@@ -232,8 +230,7 @@ class Scheduler:
         also = (Namespace,) if selects_namespaces(chain) else ()
         others = {
             model: self._make_informer(model, kind)
-            for model, kind in kinds.others(plugins, foreign=foreign, also=also)
-            if model is not PodGroup or _GANGS.issubset(features)
+            for model, kind in kinds.others(plugins, foreign=foreign, also=also, features=features)
         }
         for model, informer in others.items():
             if model is PodGroup or model is LabelledPodGroup:

@@ -34,28 +34,33 @@ class PodGroups:
             PodGroup: Lister[PodGroup](),
             LabelledPodGroup: Lister[LabelledPodGroup](),
         }
-        self._served: dict[type[AnyPodGroup], Callable[[], bool]] = {}
+        self._served: dict[type[AnyPodGroup], Callable[[], str]] = {}
         self._members: Final[dict[GroupKey, GroupMembers]] = {}
         #: Whether any kind of groups is watched.
         self.watched = False
 
-    def watch(self, kind: type[Any], served: Callable[[], bool]) -> None:
-        """Groups of this kind count from now on while ``served`` says that the API server has the kind."""
+    def watch(self, kind: type[Any], served: Callable[[], str]) -> None:
+        """Groups of this kind count from now on, while the API server serves the kind.
+
+        ``served`` returns the path at which it does, such as ``/apis/scheduling.k8s.io/v1beta1/podgroups``, or ``""``.
+        """
         self._served[kind] = served
         self.watched = True
 
     def key_of(self, pod: Pod) -> GroupKey | None:
         """The group of a pod; None if it has none, or the API server does not have its kind."""
         key = group_of(pod)
-        if key is None:
-            return None
-        served = self._served.get(key.kind)
-        return key if served is not None and served() else None
+        return key if key is not None and self.path_of(key.kind) else None
 
     def get(self, key: GroupKey) -> AnyPodGroup | None:
         """The object of a group; None if it does not exist."""
         group: AnyPodGroup | None = self.listers[key.kind].get(key.name, key.namespace)
         return group
+
+    def path_of(self, kind: type[AnyPodGroup]) -> str:
+        """The path at which the API server serves a kind; empty if it does not."""
+        served = self._served.get(kind)
+        return "" if served is None else served()
 
     @property
     def count(self) -> int:

@@ -21,6 +21,12 @@ from tests.fuzz.kinds import BY_NAME, KINDS, Kind
 
 _ENDS = None
 _COLLECTIONS = {(kind.api_version, kind.plural): kind for kind in KINDS}
+_API_GROUPS = msgspec.json.encode(
+    {
+        "kind": "APIGroupList",
+        "groups": [{"versions": [{"groupVersion": kind.api_version} for kind in KINDS]}],
+    }
+)
 _METADATA = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
@@ -115,6 +121,10 @@ class ApiServer:
 
     def _answer(self, method: str, path: str, body: bytes, *, binary: bool) -> Response:
         kind, key, sub = _target(path)
+        if path == "/apis":
+            return Response(200, _API_GROUPS)
+        if kind is None and method == "GET" and path.startswith("/apis/"):
+            raise NotFound(f"{method} {path}: not found", status=404, reason="NotFound")
         if kind is None or binary:
             return Response(201, b"{}")
         if method == "GET" and not key:

@@ -216,7 +216,7 @@ class Shadow:
         watched: list[tuple[type, ResourceKind[Any]]] = [
             (Node, kinds.nodes(keep_raw=False)),
             (Pod, kinds.pods(keep_raw=False, keep_bound_raw=False)),
-            *kinds.others(plugins, foreign=foreign),
+            *kinds.others(plugins, foreign=foreign, features=kinds.GROUP_GATES),
         ]
         return [self._make_informer(model, kind, reader) for model, kind in watched]
 

@@ -426,6 +426,66 @@ async def test_kinds_that_every_server_has_are_never_empty_by_a_404():
     assert {sent.path for sent in transport.sent} == {SERVICES.path}
 
 
+VERSIONED = dataclasses.replace(
+    CLAIMS,
+    path="/apis/example.com/v1beta1/claims",
+    older=("/apis/example.com/v1alpha3/claims", "/apis/example.com/v1alpha2/claims"),
+)
+
+
+def versions(served):
+    """A server that has the versions in ``served``, which may change."""
+
+    def answer(sent):
+        if sent.path == "/apis":
+            names = [{"groupVersion": f"example.com/{version}"} for version in served]
+            return ok({"kind": "APIGroupList", "groups": [{"versions": names}]})
+        if sent.path.endswith("/claims") and sent.path.split("/")[3] in served:
+            return ok({"metadata": {"resourceVersion": "3"}, "items": []})
+        return refused(404, "no such version")
+
+    return FakeTransport(handler=answer)
+
+
+@pytest.mark.parametrize(
+    ("served", "used"),
+    [(["v1alpha2"], "v1alpha2"), (["v1alpha2", "v1alpha3"], "v1alpha3"), (["v1beta1"], "v1beta1")],
+)
+async def test_the_newest_version_that_is_served_is_watched(served, used, caplog):
+    feed = KindFeed(VERSIONED)
+    transport = versions(served)
+    assert await take(watch_forever(transport, feed, rng()), 1) == [[]]
+    assert (feed.kind.path, feed.served) == (f"/apis/example.com/{used}/claims", True)
+    assert not caplog.text
+
+
+async def test_a_server_that_changes_its_version_is_followed(looptime):
+    served = ["v1alpha2"]
+    transport = versions(served)
+    transport.streams += [refused(404, "no such version"), [Hang()]]
+    feed = KindFeed(VERSIONED)
+    updates = watch_forever(transport, feed, rng())
+    async with aclosing(updates):
+        assert (await anext(updates)).keys == frozenset()
+        served[:] = ["v1beta1"]
+        assert (await anext(updates)).keys == frozenset()
+    assert feed.kind.path == VERSIONED.path
+    assert looptime < 2 * watch.RETRY_FIRST
+
+
+async def test_a_kind_without_any_version_is_absent_and_found_later(looptime):
+    served = []
+    feed = KindFeed(dataclasses.replace(VERSIONED, optional=True))
+    updates = watch_forever(versions(served), feed, rng())
+    async with aclosing(updates):
+        await anext(updates)
+        assert not feed.served
+        served.append("v1alpha3")
+        await anext(updates)
+    assert (feed.kind.path, feed.served) == (VERSIONED.older[0], True)
+    assert looptime >= watch.ABSENT_RETRY
+
+
 @pytest.mark.parametrize("stray", ["list", "watch"])
 async def test_a_404_for_a_kind_that_was_there_changes_nothing(stray, looptime):
     answers = {"list": {"metadata": {"resourceVersion": "3"}, "items": [service("a", 1)]}}

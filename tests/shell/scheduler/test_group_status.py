@@ -1,0 +1,79 @@
+"""The status of a pod group is written in the words of the version that the API server has."""
+
+import asyncio
+
+import numpy as np
+import pytest
+
+from app.framework.testing import make_object
+from app.kube.writer import KubeWriter
+from app.model.pod_groups import GroupKey, PodGroup
+from app.scheduler.group_status import GroupStatusWriter
+from app.state.pod_groups import PodGroups
+from tests.shell.clock import LoopClock
+from tests.shell.kube.fakes import FakeTransport, ok
+
+pytestmark = pytest.mark.looptime
+
+KEY = GroupKey(PodGroup, "default", "g")
+NEWER = ("v1beta1", "PodGroupInitiallyScheduled")
+VERSIONS = (NEWER, ("v1alpha3", NEWER[1]), ("v1alpha2", "PodGroupScheduled"))
+
+
+def group(*conditions):
+    manifest = {
+        "metadata": {"name": "g", "namespace": "default", "uid": "u", "generation": 4},
+        "spec": {"schedulingPolicy": {"gang": {"minCount": 2}}},
+        "status": {"conditions": list(conditions)},
+    }
+    return make_object(PodGroup, manifest)
+
+
+def condition(type_, status):
+    return {"type": type_, "status": status, "lastTransitionTime": "2026-01-01T00:00:00Z"}
+
+
+async def written(version, existing, *outcomes):
+    """What is sent for these outcomes, one after another."""
+    groups, transport = PodGroups(), FakeTransport(handler=lambda _sent: ok({}))
+    served = f"/apis/scheduling.k8s.io/{version}/podgroups" if version else ""
+    groups.watch(PodGroup, lambda: served)
+    groups.listers[PodGroup].store(existing)
+    tasks = []
+    writer = GroupStatusWriter(
+        groups,
+        KubeWriter(transport, may_write=lambda: True, rng=np.random.default_rng(1)),
+        LoopClock(),
+        lambda work, _name: tasks.append(asyncio.ensure_future(work)),
+    )
+    for outcome in outcomes:
+        writer.put(KEY, *outcome)
+        await asyncio.gather(*tasks)
+    return transport.sent
+
+
+@pytest.mark.parametrize(("version", "type_"), VERSIONS)
+async def test_the_condition_has_the_name_of_its_version(version, type_):
+    (sent,) = await written(version, group(), ("unschedulable", "too few"))
+    assert sent.path == f"/apis/scheduling.k8s.io/{version}/namespaces/default/podgroups/g/status"
+    assert sent.body["metadata"] == {"uid": "u"}
+    (found,) = sent.body["status"]["conditions"]
+    del found["lastTransitionTime"]
+    assert found == {
+        "type": type_,
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": "too few",
+        "observedGeneration": 4,
+    }
+
+
+@pytest.mark.parametrize(("version", "type_"), VERSIONS)
+async def test_a_group_that_was_scheduled_stays_so(version, type_):
+    assert not await written(version, group(condition(type_, "True")), ("error", "x"))
+    other = next(each for _, each in VERSIONS if each != type_)
+    assert await written(version, group(condition(other, "True")), ("error", "x"))
+
+
+async def test_nothing_is_written_where_the_kind_is_not_served():
+    assert not await written("", group(), ("scheduled", ""))
