@@ -202,18 +202,18 @@ def _read(
     metadata: dict[str, Any] = {"resourceVersion": str(revision)}
     single = _single(collection, namespace, selector)
     if single is not None and after is None:
-        return Page([record for record in single if selector.matches(record.value)], metadata)
+        return Page([record for record in single if selector.selects(record)], metadata)
     rest = collection.ordered(namespace=namespace, after=after)
-    selected = (record for record in rest if selector.matches(record.value)) if selector else rest
+    selected = filter(selector.selects, rest) if selector else rest
     if not limit:
         return Page(list(selected), metadata)
     records = list(islice(selected, limit))
-    more = sum(1 for _ in selected) if len(records) == limit else 0
-    if more:
+    if len(records) == limit and next(selected, None) is not None:
         last = records[-1]
-        metadata["continue"] = _encode_token(revision, (last.namespace, last.name))
+        key = last.namespace, last.name
+        metadata["continue"] = _encode_token(revision, key)
         if not selector:
-            metadata["remainingItemCount"] = more
+            metadata["remainingItemCount"] = collection.count(namespace=namespace, after=key)
     return Page(records, metadata)
 
 

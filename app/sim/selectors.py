@@ -3,19 +3,23 @@
 A selector is compiled once per request into a list of tests on plain values; an empty list selects everything.
 """
 
+import functools
 import re
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, TypedDict
+
+import msgspec
 
 from app.model.selectors import OPERATORS, Labels, parse_int64
 from app.sim.errors import bad_request
 from app.sim.resources.kinds import Kind
-from app.sim.store import Object
+from app.sim.store import Object, Record
 
 LabelTest = Callable[[Labels], bool]
 Test = Callable[[Object], bool]
 
 _NO_LABELS: Final[Labels] = {}
+Path = tuple[str, ...]
 
 _REQUIREMENT: Final = re.compile(
     r"""\s*(?:
@@ -30,13 +34,19 @@ _REQUIREMENT: Final = re.compile(
 
 
 class ListSelector:
-    """A compiled selection. ``only_name`` is set if only the object of that name can match."""
+    """A compiled selection. ``only_name`` is set if only the object of that name can match.
 
-    __slots__ = ("only_name", "tests")
+    ``paths``: the fields that the tests read.
+    """
 
-    def __init__(self, tests: list[Test], only_name: str | None = None) -> None:
+    __slots__ = ("_decode", "only_name", "tests")
+
+    def __init__(
+        self, tests: list[Test], only_name: str | None = None, paths: Iterable[Path] = ()
+    ) -> None:
         self.tests = tests
         self.only_name = only_name
+        self._decode = _decoder(frozenset(paths)).decode
 
     def __bool__(self) -> bool:
         """Whether it excludes any object."""
@@ -45,18 +55,44 @@ class ListSelector:
     def matches(self, value: Object) -> bool:
         return all(test(value) for test in self.tests)
 
+    def selects(self, record: Record) -> bool:
+        """Whether a record matches. If only its bytes are kept, the fields in question are decoded."""
+        return self.matches(record.value if record.decoded else self._decode(record.raw))
+
+
+@functools.lru_cache(maxsize=64)
+def _decoder(paths: frozenset[Path]) -> msgspec.json.Decoder[Object]:
+    """A decoder of these fields alone."""
+    tree: dict[str, Any] = {}
+    for *parents, last in sorted(paths):
+        node = tree
+        for name in parents:
+            node = node.setdefault(name, {})
+        node[last] = Any
+    return msgspec.json.Decoder(_typed(tree))
+
+
+def _typed(tree: dict[str, Any]) -> Any:
+    fields = {
+        name: _typed(part) | None if isinstance(part, dict) else part for name, part in tree.items()
+    }
+    return TypedDict("Selected", fields, total=False)  # type: ignore[operator]  # a type made of names
+
 
 def compile_selector(kind: Kind, labels: str, fields: str) -> ListSelector:
     """Compiles the ``labelSelector`` and ``fieldSelector`` parameters. Raises 400 on a mistake."""
     tests: list[Test] = []
+    paths: list[Path] = []
     if labels:
         tests.append(_on_labels(parse_labels(labels)))
+        paths.append(_LABELS)
     only_name = None
     for path, wanted, equal in parse_fields(kind, fields):
         tests.append(_on_field(path, wanted, equal))
+        paths.append(path)
         if equal and path == _NAME:
             only_name = wanted
-    return ListSelector(tests, only_name)
+    return ListSelector(tests, only_name, paths)
 
 
 def _on_labels(tests: list[LabelTest]) -> Test:
@@ -130,9 +166,8 @@ def selector_text(selector: Mapping[str, Any] | None) -> str:
     return ",".join(parts)
 
 
-Path = tuple[str, ...]
-
 _NAME: Final[Path] = ("metadata", "name")
+_LABELS: Final[Path] = ("metadata", "labels")
 _EVERY_KIND: Final = ("metadata.name", "metadata.namespace")
 _REFERENCE: Final = (
     "kind",

@@ -63,11 +63,8 @@ class Watcher:
 
     def send_state(self) -> None:
         """Queues the present state as ADDED events. They are encoded when the client reads them."""
-        matches = self._selector.matches
         present = self._collection.ordered(namespace=self._namespace)
-        self._initial = self._initial_batches(
-            [record for record in present if matches(record.value)]
-        )
+        self._initial = self._initial_batches(list(filter(self._selector.selects, present)))
 
     def _initial_batches(self, records: Sequence[Record]) -> Iterator[bytes]:
         for start in range(0, len(records), _INITIAL_BATCH):
@@ -106,9 +103,9 @@ class Watcher:
             return None
         if not self._selector:
             return change.type, change.record
-        matches = self._selector.matches
-        now = change.type != "DELETED" and matches(change.record.value)
-        before = change.previous is not None and matches(change.previous.value)
+        selects = self._selector.selects
+        now = change.type != "DELETED" and selects(change.record)
+        before = change.previous is not None and selects(change.previous)
         if now:
             return ("MODIFIED" if before else "ADDED"), change.record
         return ("DELETED", change.withdrawn_record()) if before else None

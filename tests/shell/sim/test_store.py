@@ -3,7 +3,9 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.sim.store import Collection, ObjectStore
+from app.sim.resources.kinds import PODS
+from app.sim.selectors import compile_selector
+from app.sim.store import Collection, ObjectStore, Record
 
 LAW = settings(max_examples=50)
 
@@ -113,3 +115,46 @@ def test_a_listener_that_fails_is_logged_and_the_others_are_told(caplog) -> None
         "A listener failed: DELETED ns/a",
     ]
     assert all(r.exc_info for r in caplog.records)
+
+
+def test_an_object_behind_the_history_is_kept_as_bytes() -> None:
+    store = ObjectStore(["things"], history_limit=2)
+    for name in "abcd":
+        write(store, "put", name)
+    records = store["things"].records
+    assert [records["ns", name].decoded for name in "abcd"] == [False, False, True, True]
+    assert content(store["things"]) == [(name, data) for data, name in enumerate("abcd", 1)]
+
+
+@LAW
+@given(
+    labels=st.dictionaries(st.sampled_from(["app", "tier"]), NAMES),
+    phase=st.sampled_from(["Running", "Failed", None]),
+    label_selector=st.sampled_from(["", "app=a", "app!=a", "!tier", "app in (a,b),tier"]),
+    field_selector=st.sampled_from(
+        ["", "status.phase!=Failed", "status.phase=Running,metadata.name!=x", "spec.nodeName="]
+    ),
+)
+def test_selectors_select_the_same_by_the_bytes(
+    labels, phase, label_selector, field_selector
+) -> None:
+    value = {"metadata": {"name": "x", "namespace": "ns", **({"labels": labels} if labels else {})}}
+    if phase:
+        value["status"] = {"phase": phase}
+    record = Record(value, 1)
+    selector = compile_selector(PODS, label_selector, field_selector)
+    before = selector.selects(record)
+    record.keep_bytes()
+    assert selector.selects(record) is before
+    assert record.value == value
+
+
+@LAW
+@given(WRITES, st.sampled_from([None, "ns", "other"]), st.none() | NAMES)
+def test_what_is_counted_is_what_is_iterated_over(writes, namespace, after) -> None:
+    store = ObjectStore(["things"])
+    for verb, name in writes:
+        write(store, verb, name)
+    selection = {"namespace": namespace, "after": after and ("ns", after)}
+    collection = store["things"]
+    assert collection.count(**selection) == len(list(collection.ordered(**selection)))
