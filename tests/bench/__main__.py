@@ -16,7 +16,15 @@ from app.kube.errors import KubeError
 from app.tools.subprocesses import ChildFailed, interruptible
 from tests.bench.cluster import NotOurs
 from tests.bench.measuring import OURS, Load, Place, embedded_cluster, measure
-from tests.bench.results import Result, Thresholds, as_json, ratios, shortfalls, summary
+from tests.bench.results import (
+    Result,
+    Thresholds,
+    as_json,
+    medians,
+    ratios,
+    shortfalls,
+    summary,
+)
 from tests.bench.workload import SHAPES
 
 POSITIVE = click.IntRange(min=1)
@@ -84,6 +92,7 @@ def _read_delay(_context: click.Context, _option: click.Parameter, text: str) ->
 @click.option("--at-least", type=float, metavar="PODS/S", help="Fail below this rate.")
 @click.option("--at-most-cpu", type=float, metavar="MS", help="Fail above this CPU a pod.")
 @click.option("--at-most-memory", type=float, metavar="MIB", help="Fail above this memory.")
+@click.option("--output", type=click.Choice(["text", "json"]), default="text")
 @click.option("--logs", type=click.Path(file_okay=False, path_type=Path), help="Keep logs here.")
 def main(
     rounds: int,
@@ -96,11 +105,13 @@ def main(
     at_most_memory: float | None,
     logs: Path | None,
     feeds: tuple[int, ...],
+    output: str,
     **load: object,
 ) -> None:
     """Measure how fast a scheduler binds a backlog of pods, and what that costs.
 
-    The scheduler runs in one process, the embedded cluster in another. Each round prints a summary and a line of JSON.
+    The scheduler runs in one process, the embedded cluster in another. Each round prints a summary and a line of JSON; with
+    --output json there is one line of JSON for each scheduler at the end, with the medians of its rounds.
     """
     schedulers = {"ours": ours} | ({"theirs": theirs} if theirs else {})
     rivals = [
@@ -112,8 +123,13 @@ def main(
         pods_per_s=at_least, cpu_ms_per_pod=at_most_cpu, peak_memory_mb=at_most_memory
     )
     with explained(NotOurs, ChildFailed, KubeError):
-        results = run_loop(interruptible(_run(rivals, rounds, kubeconfig, wipe=wipe, logs=logs)))
-    sys.exit(_conclude(results, wanted) if results is not None else 1)
+        rounds_of_all = _run(
+            rivals, rounds, kubeconfig, wipe=wipe, logs=logs, tell=output == "text"
+        )
+        results = run_loop(interruptible(rounds_of_all))
+    if results is None:
+        sys.exit(1)
+    sys.exit(_conclude(results, wanted, output))
 
 
 class Rival(NamedTuple):
@@ -135,14 +151,16 @@ async def _run(
     *,
     wipe: bool,
     logs: Path | None,
+    tell: bool,
 ) -> dict[str, list[Result]]:
-    """The results by name, in the order of the rounds; prints each as it comes."""
+    """The results by name, in the order of the rounds; with ``tell`` prints each as it comes."""
     results: dict[str, list[Result]] = {rival.name: [] for rival in rivals}
     for number, (name, command, load) in itertools.product(range(1, rounds + 1), rivals):
         with _folder(logs, f"{name}-{number}") as folder:
-            async with _place(kubeconfig, folder) as place:
+            async with _place(kubeconfig, folder, load) as place:
                 result = await measure(load, place, command, wipe=wipe)
-        click.echo(f"{summary(name, result)}\n{as_json(name, result)}")
+        if tell:
+            click.echo(f"{summary(name, result)}\n{as_json(name, result)}")
         results[name].append(result)
     return results
 
@@ -159,18 +177,24 @@ def _folder(logs: Path | None, name: str) -> Iterator[Path]:
         yield Path(temporary)
 
 
-def _place(kubeconfig: Path | None, folder: Path) -> contextlib.AbstractAsyncContextManager[Place]:
+def _place(
+    kubeconfig: Path | None, folder: Path, load: Load
+) -> contextlib.AbstractAsyncContextManager[Place]:
     """The live cluster, or an embedded one that is new."""
     if kubeconfig is None:
-        return embedded_cluster(folder)
+        return embedded_cluster(folder, load)
     return contextlib.nullcontext(Place(kubeconfig.absolute(), folder))
 
 
-def _conclude(results: Mapping[str, Sequence[Result]], wanted: Thresholds) -> int:
-    """Prints the ratios and what falls short; the exit status."""
+def _conclude(results: Mapping[str, Sequence[Result]], wanted: Thresholds, output: str) -> int:
+    """Prints the ratios, or the medians as JSON, and what falls short; the exit status."""
     (first, measured), *others = results.items()
-    for name, compared in others:
-        click.echo(f"{first} / {name}: {json.dumps(ratios(measured, compared))}")
+    if output == "json":
+        for name, some in results.items():
+            click.echo(json.dumps({"scheduler": name, **medians(some)}))
+    else:
+        for name, compared in others:
+            click.echo(f"{first} / {name}: {json.dumps(ratios(measured, compared))}")
     missing = [text for result in measured for text in shortfalls(result, wanted)]
     for text in missing:
         click.echo(f"Error: {text}", err=True)

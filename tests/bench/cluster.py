@@ -3,7 +3,7 @@
 import asyncio
 import json
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Final, TypeVar
 
@@ -43,6 +43,7 @@ _AT_ONCE: Final = json.dumps({"gracePeriodSeconds": 0, "propagationPolicy": "Bac
 _WIDTH: Final = 32
 _SHOWN: Final = 3
 _PAUSE_SECONDS: Final = 0.05
+_AT_A_TIME: Final = "2000"
 
 # A measured pod's name and node in a watch line; the node is not yet there in most of them.
 _NAME: Final = re.compile(rb'"name":"(pod-\d+)"')
@@ -103,16 +104,20 @@ class Cluster:
         selector = {} if everything else {"labelSelector": MADE}
         for namespace in await self._namespaces() if everything else ["default"]:
             path = f"/api/v1/namespaces/{namespace}/pods"
-            while (await self.get(path, limit="1", **selector))["items"]:
-                await self.delete(path, **selector)
-                await asyncio.sleep(_PAUSE_SECONDS)
-        await self.delete(NODES, **selector)
+            await self._delete_all(path, selector)
+        await self._delete_all(NODES, selector)
         for name in PRIORITIES:
             await self.delete(f"{_CLASSES}/{name}")
         await self._wipe_devices()
         for namespace in ("default", "kube-system"):
             await self.delete(_EVENTS.format(namespace))
         await self.delete(LEASE)
+
+    async def _delete_all(self, path: str, selector: Mapping[str, str]) -> None:
+        """Deletes some at a time: the answer contains what was deleted."""
+        while (await self.get(path, limit="1", **selector))["items"]:
+            await self.delete(path, limit=_AT_A_TIME, **selector)
+            await asyncio.sleep(_PAUSE_SECONDS)
 
     async def _wipe_devices(self) -> None:
         """Deletes classes, slices and claims of the benchmark; whoever frees claims may not be there."""
@@ -130,15 +135,15 @@ class Cluster:
             await _concurrently(let_go, (await self.get(_CLAIMS, **made))["items"])
 
     async def _namespaces(self) -> list[str]:
-        items = (await self.get(ALL_PODS))["items"]
-        return sorted({item["metadata"]["namespace"] for item in items})
+        items = (await self.get("/api/v1/namespaces"))["items"]
+        return sorted(item["metadata"]["name"] for item in items)
 
     # ------------------------------------------------------------ measured pods
 
-    async def measured(self) -> tuple[list[Object], str]:
-        """The pods of the backlog, and the resource version of that list."""
-        found = await self.get(PODS, labelSelector=f"{MADE}=measured")
-        return found["items"], found["metadata"]["resourceVersion"]
+    async def version(self) -> str:
+        """The present resource version of the pods."""
+        found = await self.get(PODS, limit="1")
+        return str(found["metadata"]["resourceVersion"])
 
     async def bindings(self, since: str) -> AsyncGenerator[tuple[str, str], None]:
         """(pod, node) of each measured pod as it is bound, from a resource version on."""

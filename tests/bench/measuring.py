@@ -26,6 +26,8 @@ OURS: Final = (
 """The command of this scheduler."""
 
 _PEEK_SECONDS: Final = 0.02
+_FILL_SECONDS: Final = 600.0
+"""How long the embedded cluster may take to be filled."""
 _now: Final = SystemClock().monotonic
 
 
@@ -60,17 +62,29 @@ class Place:
 
     kubeconfig: Path
     folder: Path
+    filled: bool = False
+    """Whether everything is there already, and goes with the API server."""
 
 
 @contextlib.asynccontextmanager
-async def embedded_cluster(folder: Path) -> AsyncIterator[Place]:
-    """An embedded cluster in a process of its own, whose pods stay as the scheduler leaves them."""
+async def embedded_cluster(folder: Path, load: Load) -> AsyncIterator[Place]:
+    """An embedded cluster in a process of its own, filled, whose pods stay as the scheduler leaves them."""
     kubeconfig = folder / "kubeconfig"
-    command = [sys.executable, "-m", "app", "apiserver", "--port=0", "--no-kubelets"]
-    command += ["--kubeconfig-out", str(kubeconfig)]
+    command = [sys.executable, "-m", "tests.bench.server", "--kubeconfig-out", str(kubeconfig)]
+    command += ["--load", json.dumps(_content(load))]
     async with child(command, log=folder / "apiserver.log", name="the embedded cluster") as server:
-        await server.wait_url()
-        yield Place(kubeconfig, folder)
+        await server.wait_url(_FILL_SECONDS)
+        yield Place(kubeconfig, folder, filled=True)
+
+
+def _content(load: Load) -> dict[str, Any]:
+    """What the cluster holds."""
+    names = ("shape", "nodes", "pods", "apart_every", "zones", "padding")
+    return {name: getattr(load, name) for name in names} | {"existing": _existing(load)}
+
+
+def _existing(load: Load) -> int:
+    return workload.existing_count(load.existing, nodes=load.nodes, shape=load.shape)
 
 
 async def measure(load: Load, place: Place, scheduler: str, *, wipe: bool = False) -> Result:
@@ -79,10 +93,11 @@ async def measure(load: Load, place: Place, scheduler: str, *, wipe: bool = Fals
     Raises NotOurs if the cluster holds anything else and ``wipe`` is not given, ChildFailed, KubeApiError.
     """
     async with connected(str(place.kubeconfig)) as cluster, _extender(load, place) as url:
-        if not wipe:
-            await cluster.refuse_foreign()
-        await cluster.wipe(everything=wipe)
-        existing = await _fill(cluster, load)
+        if not place.filled:
+            if not wipe:
+                await cluster.refuse_foreign()
+            await cluster.wipe(everything=wipe)
+            await _fill(cluster, load)
         config = place.folder / "scheduler.yaml"
         config.write_text(configuration(load, kubeconfig=str(place.kubeconfig), extender=url))
         with reserved_port() as port:
@@ -91,11 +106,12 @@ async def measure(load: Load, place: Place, scheduler: str, *, wipe: bool = Fals
                 scheduler = scheduler.replace(f"{{{name}}}", str(value))
             async with _listeners(load, place, port) as received:
                 measured = await _run(cluster, load, shlex.split(scheduler), place)
-        await cluster.wipe(everything=False)
+        if not place.filled:
+            await cluster.wipe(everything=False)
     about = {name: getattr(load, name) for name in ("shape", "nodes", "pods", "feeds")}
     return Result(
         **about,
-        existing=existing,
+        existing=_existing(load),
         extender=_extender_text(load),
         feed_events=received.events,
         feed_mb=round(received.size / 1e6, 3),
@@ -164,10 +180,9 @@ def _extender_text(load: Load) -> str:
     return f"{answers}, {'whole nodes' if load.whole_nodes else 'names'}"
 
 
-async def _fill(cluster: Cluster, load: Load) -> int:
-    """Makes everything; how many pods run already."""
+async def _fill(cluster: Cluster, load: Load) -> None:
+    """Makes everything."""
     shape, nodes = load.shape, load.nodes
-    existing = workload.existing_count(load.existing, nodes=nodes, shape=shape)
     await cluster.create(workload.surroundings(shape, nodes=nodes, pods=load.pods))
     await cluster.create(
         workload.node(number, zones=load.zones, shape=shape, padding=load.padding)
@@ -175,14 +190,13 @@ async def _fill(cluster: Cluster, load: Load) -> int:
     )
     await cluster.create(
         workload.existing_pod(number, nodes=nodes, shape=shape, apart_every=load.apart_every)
-        for number in range(existing)
+        for number in range(_existing(load))
     )
     await cluster.create(workload.measured_pod(number, shape) for number in range(load.pods))
-    return existing
 
 
 async def _run(cluster: Cluster, load: Load, command: list[str], place: Place) -> Measured:
-    _, since = await cluster.measured()
+    since = await cluster.version()
     bindings = _Bindings(load.pods)
     following = asyncio.create_task(bindings.follow(cluster, since))
     started = _now()

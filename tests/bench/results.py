@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import statistics
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
@@ -29,12 +30,16 @@ class Result:
     median_bind_s: float | None
     """The same to half of the bindings."""
     last_bind_s: float | None
+    p99_bind_s: float | None
+    """The same to 99 of 100 bindings."""
     pods_per_s: float | None
     """From the first binding to the last; None for fewer than two."""
     cpu_ms_per_pod: float | None
     """Of the scheduler, from the first binding to the last."""
     cpu_s: float
     """Of the scheduler, from its start to the last binding."""
+    first_bind_cpu_s: float
+    """The same to the first binding."""
     peak_memory_mb: float
     """Of the scheduler, MiB."""
     nodes_used: int
@@ -69,11 +74,15 @@ class Measured:
             if count
             else None,
             "last_bind_s": _rounded(self.bound_at[-1] - self.started) if count else None,
+            "p99_bind_s": _rounded(self.bound_at[math.ceil(0.99 * count) - 1] - self.started)
+            if count
+            else None,
             "pods_per_s": _rounded((count - 1) / span, 1) if span > 0 else None,
             "cpu_ms_per_pod": _rounded(1000 * (self.cpu - self.cpu_at_first) / count)
             if count
             else None,
             "cpu_s": _rounded(self.cpu),
+            "first_bind_cpu_s": _rounded(self.cpu_at_first),
             "peak_memory_mb": _rounded(self.peak_memory / 2**20, 1),
             "nodes_used": len(per_node),
             "most_pods_on_a_node": max(per_node, default=0),
@@ -127,6 +136,44 @@ def _ratio(ours: Sequence[Result], theirs: Sequence[Result], field: str) -> floa
     pairs = [(getattr(a, field), getattr(b, field)) for a, b in zip(ours, theirs, strict=True)]
     found = [one / other for one, other in pairs if one is not None and other]
     return round(statistics.median(found), 3) if found else None
+
+
+def medians(results: Sequence[Result]) -> dict[str, Any]:
+    """What a program reads: the load, and the medians of the rounds; None without figures.
+
+    ``seconds`` lie between the start of the scheduler's process and the last binding. All pods exist before that start: p50 and
+    p99 are the milliseconds from it to half of the bindings, and to 99 of 100.
+    """
+    first = results[0]
+    load = {name: getattr(first, name) for name in ("shape", "nodes", "pods", "existing")}
+    load |= {"extender": first.extender, "rounds": len(results)}
+    bound = min(each.bound for each in results)
+    return (
+        load
+        | {"bound": bound}
+        | {
+            name: _median([getattr(each, field) for each in results], factor)
+            for name, (field, factor) in _REPORTED.items()
+        }
+    )
+
+
+_REPORTED: Final = {
+    "seconds": ("last_bind_s", 1),
+    "pods_per_s": ("pods_per_s", 1),
+    "cpu_ms_per_pod": ("cpu_ms_per_pod", 1),
+    "cpu_s": ("cpu_s", 1),
+    "peak_rss_mb": ("peak_memory_mb", 1),
+    "first_bind_s": ("first_bind_s", 1),
+    "first_bind_cpu_s": ("first_bind_cpu_s", 1),
+    "p50_ms": ("median_bind_s", 1000),
+    "p99_ms": ("p99_bind_s", 1000),
+}
+
+
+def _median(values: Sequence[float | None], factor: int) -> float | None:
+    found = [factor * value for value in values if value is not None]
+    return _rounded(statistics.median(found)) if found else None
 
 
 def as_json(who: str, result: Result) -> str:

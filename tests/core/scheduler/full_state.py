@@ -37,12 +37,12 @@ class FullState:
     def __init__(self) -> None:
         classes = registry.registry()
         (profile,) = load(CONFIG).to_plain(registry.capabilities(classes))
-        table, cluster, self._rng = NodeTable(), Cluster(), np.random.default_rng(1)
+        table, cluster, self.rng = NodeTable(), Cluster(), np.random.default_rng(1)
         self.now = 1_800_000_000.0
 
         def make_queue(nominator: Nominator) -> SchedulingQueue:
             self.framework: Framework = build_framework(
-                profile, classes, table=table, cluster=cluster, nominator=nominator, rng=self._rng
+                profile, classes, table=table, cluster=cluster, nominator=nominator, rng=self.rng
             )
             checks = [(plugin.NAME, plugin.pre_enqueue) for plugin in self.framework.pre_enqueue]
             hints = [
@@ -113,7 +113,7 @@ class FullState:
             self.state.table,
             pod,
             nominated=self.state.nominated_for,
-            rng=self._rng,
+            rng=self.rng,
             nominated_node=self.state.nominator.node_of(pod.uid),
         )
         try:
