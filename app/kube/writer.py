@@ -19,7 +19,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -141,6 +141,20 @@ class KubeWriter:
     def doubts(self) -> Sequence[Doubt]:
         """The bindings whose outcome is unknown, the oldest first."""
         return list(self._doubts.values())
+
+    def describe_doubts(self) -> list[Mapping[str, Any]]:
+        """The same, for the debug page."""
+        now = asyncio.get_running_loop().time()
+        return [
+            {
+                "pod": doubt.pod,
+                "uid": doubt.uid,
+                "node": doubt.node,
+                "seconds": round(now - doubt.since, 3),
+                "error": doubt.error,
+            }
+            for doubt in self.doubts
+        ]
 
     # ------------------------------------------------------------ bindings
 

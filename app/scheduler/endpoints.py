@@ -48,16 +48,10 @@ class Endpoints:
         self._scheduler: Final = scheduler
         self._elector: Final = elector
         self._stopping: Final = stopping
-        state, parts = scheduler.state, scheduler.parts
         self.debugger: Final = CacheDebugger(
-            state, nodes=lambda: scheduler.watched("Node"), pods=lambda: scheduler.watched("Pod")
-        )
-        explainer = Explainer(
-            state,
-            scheduler.frameworks,
-            telemetry.histories,
-            leadership=self._leadership,
-            rng=parts.rng.spawn(1)[0],
+            scheduler.state,
+            nodes=lambda: scheduler.watched("Node"),
+            pods=lambda: scheduler.watched("Pod"),
         )
         self.metrics: Final = telemetry.serving
         slis = CollectorRegistry()
@@ -76,30 +70,40 @@ class Endpoints:
                 scheduler.settings,
                 flags,
                 version=version,
-                wall=parts.clock.wall,
+                wall=scheduler.parts.clock.wall,
                 paths=lambda: (route.path for route in self.routes),
                 leading=self._leading_in_words,
             ).routes(),
             *self._extender_routes(),
             *self.feed.routes(),
-            *DebugPages(
-                self.debugger,
-                explainer.explain,
-                telemetry.histories,
-                lambda: scheduler.writer.doubts,
-                lambda: (informer.describe() for informer in scheduler.informers),
-                lambda: {
+            *self._debug_pages(telemetry, dumps).routes(),
+        ]
+
+    def _debug_pages(self, telemetry: Telemetry, dumps: Dumps) -> DebugPages:
+        scheduler = self._scheduler
+        explainer = Explainer(
+            scheduler.state,
+            scheduler.frameworks,
+            telemetry.histories,
+            leadership=self._leadership,
+            rng=scheduler.parts.rng.spawn(1)[0],
+        )
+        return DebugPages(
+            self.debugger,
+            explainer.explain,
+            telemetry.histories,
+            dumps,
+            reports={
+                "bindings": scheduler.writer.describe_doubts,
+                "watches": lambda: [each.describe() for each in scheduler.informers],
+                "extenders": lambda: {
                     "calls": list(telemetry.extender_metrics.figures()),
                     "shadows": list(scheduler.shadows.describe()),
                 },
-                lambda: {
-                    "byReason": dict(scheduler.kubelet_rejections.by_reason),
-                    "latest": list(scheduler.kubelet_rejections.examples),
-                },
-                dumps,
-                profiling=scheduler.settings.configuration.enable_profiling,
-            ).routes(),
-        ]
+                "rejections": scheduler.kubelet_rejections.describe,
+            },
+            profiling=scheduler.settings.configuration.enable_profiling,
+        )
 
     def _feed_sources(
         self, telemetry: Telemetry, checks: Sequence[Check], version: str

@@ -83,6 +83,10 @@ class KubeletRejections:
         #: The latest rejections.
         self.examples: Final[deque[Mapping[str, Any]]] = deque(maxlen=MAX_EXAMPLES)
 
+    def describe(self) -> Mapping[str, Any]:
+        """The rejections by reason, and the latest of them, for the debug page."""
+        return {"byReason": dict(self.by_reason), "latest": list(self.examples)}
+
     def gone(self, pod: Pod) -> None:
         """A pod of this scheduler is no longer among those that run or will run."""
         if not pod.node_name or pod.terminating or pod.phase not in {"", "Pending"}:

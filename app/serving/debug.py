@@ -23,13 +23,12 @@ path                                  shows
 import asyncio
 import itertools
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
 from aiohttp import web
 
-from app.kube.writer import Doubt
 from app.model.pod import Pod
 from app.model.requests import allocatable_units
 from app.observe.explain import Explanation
@@ -57,23 +56,18 @@ class DebugPages:
         debugger: CacheDebugger,
         explain: Callable[[str, str], Explanation | None],
         histories: Histories,
-        doubts: Callable[[], Sequence[Doubt]],
-        watches: Callable[[], Iterable[Mapping[str, Any]]],
-        extenders: Callable[[], Mapping[str, Any]],
-        rejections: Callable[[], Mapping[str, Any]],
         dumps: Dumps,
         *,
+        reports: Mapping[str, Callable[[], Any]],
         profiling: bool,
     ) -> None:
+        """``reports``: further pages under /debug, by name; what each returns is served as JSON."""
         self._queue: Final = debugger.state.queue
         self._debugger: Final = debugger
         self._explain: Final = explain
         self._histories: Final = histories
-        self._doubts: Final = doubts
-        self._watches: Final = watches
-        self._extenders: Final = extenders
-        self._rejections: Final = rejections
         self._dumps: Final = dumps
+        self._reports: Final = reports
         self._profiling: Final = profiling
 
     def routes(self) -> list[web.RouteDef]:
@@ -81,15 +75,12 @@ class DebugPages:
         routes = [
             web.get("/debug", self._index),
             web.get("/debug/queue", self._queue_page),
-            web.get("/debug/bindings", self._bindings),
             web.get("/debug/cache", self._cache),
             web.get("/debug/cache/compare", self._compare),
-            web.get("/debug/watches", self._watches_page),
-            web.get("/debug/extenders", self._extenders_page),
-            web.get("/debug/rejections", self._rejections_page),
             web.get("/debug/pods", self._pods),
             web.get("/debug/pods/{namespace}/{name}", self._pod),
             web.get("/debug/nodes/{name}", self._node),
+            *(web.get(f"/debug/{name}", self._report) for name in self._reports),
         ]
         if self._profiling:
             routes += [
@@ -109,29 +100,8 @@ class DebugPages:
         parts = json_parts(entries, b'{"counts":%b,"pods":' % counts, b"}")
         return await self._dumps.streamed(request, parts, JSON)
 
-    async def _extenders_page(self, _request: web.Request) -> web.Response:
-        return as_json(self._extenders())
-
-    async def _rejections_page(self, _request: web.Request) -> web.Response:
-        return as_json(self._rejections())
-
-    async def _bindings(self, _request: web.Request) -> web.Response:
-        now = asyncio.get_running_loop().time()
-        return as_json(
-            [
-                {
-                    "pod": doubt.pod,
-                    "uid": doubt.uid,
-                    "node": doubt.node,
-                    "seconds": round(now - doubt.since, 3),
-                    "error": doubt.error,
-                }
-                for doubt in self._doubts()
-            ]
-        )
-
-    async def _watches_page(self, _request: web.Request) -> web.Response:
-        return as_json(list(self._watches()))
+    async def _report(self, request: web.Request) -> web.Response:
+        return as_json(self._reports[request.path.rpartition("/")[2]]())
 
     async def _cache(self, request: web.Request) -> web.StreamResponse:
         return await self._dumps.streamed(request, self._cache_parts(), _TEXT)
