@@ -7,12 +7,12 @@ from typing import Any, Final, TypeVar
 from app.kube.errors import AlreadyExists, Conflict, KubeError
 from app.kube.resource_claims import ResourceClaimRequests
 from app.kube.writer import KubeWriter
-from app.model.clock import Clock
 from app.model.devices import ResourceClaim
 from app.model.objects import PersistentVolume, PersistentVolumeClaim
 from app.model.pod import Pod
 from app.model.status import SUCCESS, Code, ConflictError, SchedulingError, Status
 from app.observe.pod_events import PodEvents
+from app.scheduler.parts import Parts
 from app.scheduler.preemption import Evictor, ExtenderPreemption
 
 R = TypeVar("R")
@@ -63,14 +63,14 @@ class ApiEffects:
 
     def __init__(
         self,
+        parts: Parts,
+        *,
         writer: KubeWriter,
         resource_claims: ResourceClaimRequests,
-        clock: Clock,
         events: PodEvents,
         evictor: Evictor,
         extenders: ExtenderPreemption,
-        latest: Callable[[Pod], Pod],
-        before_binding: Callable[[str], None] = lambda _uid: None,
+        before_binding: Callable[[str], None],
     ) -> None:
         """``before_binding`` is called with a pod's uid right before its binding is sent, and may raise."""
         self._writer: Final = writer
@@ -80,8 +80,8 @@ class ApiEffects:
         self.asks_about_victims: Final = extenders.concerns
         self.agree_on_victims: Final = extenders.ask
         self.evict: Final = evictor.start
-        self.latest: Final = latest
-        self.now: Final = clock.wall
+        self.latest: Final = parts.state.latest
+        self.now: Final = parts.clock.wall
 
     def event(self, pod: Pod, *, reason: str, action: str, note: str) -> None:
         self._events.pod_event(

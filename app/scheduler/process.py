@@ -387,8 +387,7 @@ class Process:
     ) -> Scheduler:
         classes = registry.registry(entry_points(group=registry.GROUP))
         return Scheduler(
-            self._settings,
-            self._loaded.to_plain(registry.capabilities(classes)),
+            self._loaded,
             classes,
             runtime=Runtime(group, self._clock, self._child_rng(), self._telemetry, self._budgets),
             api=ApiServer(client, events, self.may_write),

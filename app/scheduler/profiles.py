@@ -1,13 +1,13 @@
 """Builds a framework for each configured profile: looks up, instantiates and orders its plugins."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 import numpy as np
 
 from app.framework.args import Profile
 from app.framework.diagnosis import EXTENDER
-from app.framework.interface import Plugin, WaitingPods
+from app.framework.interface import Plugin, QueueSortPlugin, WaitingPods
 from app.framework.probe import NULL_PROBE, Probe
 from app.framework.profile import ProfilePlugins, resolve_plugins
 from app.framework.runner import ANY_CHANGE, Framework, ProfileHandle
@@ -17,9 +17,12 @@ from app.plugins.registry import capabilities
 from app.settings.load import Loaded
 from app.settings.models import KubeSchedulerProfile
 from app.settings.problems import Finding, Path, Problem
+from app.state.cache import Cache
 from app.state.cluster import Cluster
 from app.state.nominator import Nominator
 from app.state.queue.hints import HintRegistration, with_taint_registrations
+from app.state.queue.scheduling_queue import QueuePlugins, SchedulingQueue
+from app.state.scheduler_state import SchedulerState
 from app.state.table import NodeTable
 
 
@@ -70,6 +73,62 @@ def build_framework(
     return framework
 
 
+def build_state(
+    profiles: Sequence[Profile],
+    classes: Mapping[str, type],
+    make_queue: Callable[[Mapping[str, Framework], Nominator], SchedulingQueue],
+    *,
+    rng: np.random.Generator,
+    waiting: WaitingPods | None = None,
+    clock: Clock | None = None,
+    probe: Probe = NULL_PROBE,
+    notify: Callable[[], None] = lambda: None,
+) -> tuple[SchedulerState, Mapping[str, Framework]]:
+    """An empty state, and the frameworks by scheduler name. Raises PluginError.
+
+    The plugins read the state, whose queue in turn needs their hints and checks: ``make_queue`` gets the frameworks.
+    ``notify``: see SchedulerState.
+    """
+    table, cluster = NodeTable(), Cluster()
+    frameworks: dict[str, Framework] = {}
+
+    def queue(nominator: Nominator) -> SchedulingQueue:
+        for profile in profiles:
+            frameworks[profile.scheduler_name] = build_framework(
+                profile,
+                classes,
+                table=table,
+                cluster=cluster,
+                nominator=nominator,
+                rng=rng,
+                waiting=waiting,
+                clock=clock,
+                probe=probe,
+            )
+        return make_queue(frameworks, nominator)
+
+    names = [profile.scheduler_name for profile in profiles]
+    state = SchedulerState(
+        cache=Cache(table), cluster=cluster, make_queue=queue, profiles=names, notify=notify
+    )
+    return state, frameworks
+
+
+def queue_plugins(frameworks: Mapping[str, Framework], *, extended: bool = False) -> QueuePlugins:
+    """The plugins' part in the queue. ``extended``: whether there are extenders."""
+    first = next(iter(frameworks.values()))
+    sort: QueueSortPlugin = first.plugins.at("queueSort")[0]  # every profile has exactly one
+    checks = {
+        name: [(plugin.NAME, plugin.pre_enqueue) for plugin in framework.pre_enqueue]
+        for name, framework in frameworks.items()
+    }
+    return QueuePlugins(
+        sort.sort_key,
+        lambda pod: checks.get(pod.spec.scheduler_name, ()),
+        {name: _hints(framework, extended=extended) for name, framework in frameworks.items()},
+    )
+
+
 def _make(
     name: str, profile: Profile, classes: Mapping[str, type], handle: ProfileHandle
 ) -> Plugin:
@@ -118,7 +177,7 @@ def plugin_names(profiles: Iterable[Profile]) -> frozenset[str]:
     )
 
 
-def hints(framework: Framework, *, extended: bool) -> tuple[HintRegistration, ...]:
+def _hints(framework: Framework, *, extended: bool) -> tuple[HintRegistration, ...]:
     """The hint registrations of a profile. Extenders do not say what their pods wait for, so any event wakes these.
 
     See docs/spec/cluster-events.md#registration.

@@ -13,7 +13,6 @@ import numpy as np
 
 from app.extender.chain import ExtenderChain
 from app.framework.args import Profile
-from app.framework.interface import QueueSortPlugin
 from app.framework.runner import Framework
 from app.kube.informer import Informer, wait_synced
 from app.kube.resource_claims import ResourceClaimRequests
@@ -25,6 +24,7 @@ from app.model.pod import Pod
 from app.model.pod_groups import LabelledPodGroup, PodGroup
 from app.observe.metrics.gauges import Sources
 from app.observe.pod_events import PodEvents
+from app.plugins.registry import capabilities
 from app.runtime.tasks import spawn, spawn_eternal
 from app.scheduler import kinds
 from app.scheduler.binding import Binder
@@ -40,27 +40,24 @@ from app.scheduler.loop import QueueFlusher, SchedulingLoop
 from app.scheduler.parts import ApiServer, Parts, Runtime
 from app.scheduler.permits import WaitingPods
 from app.scheduler.preemption import Evictor, ExtenderPreemption
-from app.scheduler.profiles import build_framework, hints, plugin_names, with_gang_scheduling
+from app.scheduler.profiles import build_state, plugin_names, queue_plugins, with_gang_scheduling
 from app.scheduler.releases import Releases
 from app.scheduler.reports import Reports
 from app.scheduler.serial_extenders import extenders_of
 from app.scheduler.shadow_extenders import ShadowExtenders
 from app.scheduler.status_patches import StatusPatcher
 from app.settings.defaults import IN_TREE_CAPABILITIES
-from app.settings.load import Settings
-from app.state.cache import Cache
-from app.state.cluster import Cluster
+from app.settings.load import Loaded
 from app.state.nominator import Nominator
-from app.state.queue.scheduling_queue import RetryTimes, SchedulingQueue
+from app.state.queue.backoff_queue import RetryTimes
+from app.state.queue.scheduling_queue import SchedulingQueue
 from app.state.scheduler_state import (
     AbandonPod,
     Change,
     Command,
     RefusedObject,
     ReportProblem,
-    SchedulerState,
 )
-from app.state.table import NodeTable
 
 log = logging.getLogger(__name__)
 
@@ -83,8 +80,7 @@ class Scheduler:
 
     def __init__(
         self,
-        settings: Settings,
-        profiles: Sequence[Profile],
+        loaded: Loaded,
         plugin_classes: Mapping[str, type],
         *,
         runtime: Runtime,
@@ -93,8 +89,12 @@ class Scheduler:
         max_unschedulable_seconds: float = MAX_IN_UNSCHEDULABLE_SECONDS,
         features: Collection[str] = (),
     ) -> None:
-        """``features``: kube-scheduler's feature gates that are turned on (app.cli.flags.SWITCHES)."""
-        profiles = [with_gang_scheduling(profile) for profile in profiles]
+        """``features``: kube-scheduler's feature gates that are turned on (app.cli.flags.SWITCHES).
+
+        Raises ConfigurationError, PluginError.
+        """
+        plain = loaded.to_plain(capabilities(plugin_classes))
+        profiles = [with_gang_scheduling(profile) for profile in plain]
         self._group: Final = runtime.group
         self._clock: Final = runtime.clock
         self._rng: Final = runtime.rng
@@ -103,11 +103,25 @@ class Scheduler:
         self._api: Final = api
         self._chain: Final = chain
         api.events.defer_while(self._has_urgent_writes)
-        self.settings: Final = settings
+        self.settings: Final = loaded.settings
 
-        self.frameworks: Final[dict[str, Framework]] = {}
         self.waiting: Final = WaitingPods()
-        self.state: Final = self._make_state(profiles, plugin_classes, max_unschedulable_seconds)
+        config = loaded.settings.configuration
+        self._retry_times: Final = RetryTimes(
+            config.pod_initial_backoff_seconds,
+            config.pod_max_backoff_seconds,
+            max_unschedulable_seconds,
+        )
+        self.state, self.frameworks = build_state(
+            profiles,
+            plugin_classes,
+            self._make_queue,
+            rng=runtime.rng,
+            waiting=self.waiting,
+            clock=runtime.clock,
+            probe=runtime.telemetry.probe,
+            notify=self._notify,
+        )
         self.parts: Final = Parts(
             self.state, self._clock, self._rng, self._spawn, self._telemetry.on
         )
@@ -151,72 +165,18 @@ class Scheduler:
         self.loop: Final = self._make_loop(profiles)
         self.informers: Final = self._make_informers(plugin_names(profiles), features)
 
-    # ------------------------------------------------------------ state and queue
-
-    def _make_state(
-        self,
-        profiles: Sequence[Profile],
-        plugin_classes: Mapping[str, type],
-        max_unschedulable_seconds: float,
-    ) -> SchedulerState:
-        """The state. Fills ``self.frameworks``: the plugins read the state, and its queue needs their hints and checks."""
-        table, cluster = NodeTable(), Cluster()
-
-        def make_queue(nominator: Nominator) -> SchedulingQueue:
-            for profile in profiles:
-                self.frameworks[profile.scheduler_name] = build_framework(
-                    profile,
-                    plugin_classes,
-                    table=table,
-                    cluster=cluster,
-                    nominator=nominator,
-                    rng=self._rng,
-                    waiting=self.waiting,
-                    clock=self._clock,
-                    probe=self._telemetry.probe,
-                )
-            return self._make_queue(nominator, max_unschedulable_seconds)
-
-        return SchedulerState(
-            cache=Cache(table),
-            cluster=cluster,
-            make_queue=make_queue,
-            profiles=[p.scheduler_name for p in profiles],
-            notify=self._notify,
-        )
-
     def _make_queue(
-        self, nominator: Nominator, max_unschedulable_seconds: float
+        self, frameworks: Mapping[str, Framework], nominator: Nominator
     ) -> SchedulingQueue:
-        config = self.settings.configuration
-        extended = bool(self._chain)
-        checks = {
-            name: [(plugin.NAME, plugin.pre_enqueue) for plugin in framework.pre_enqueue]
-            for name, framework in self.frameworks.items()
-        }
         return SchedulingQueue(
-            sort_key=self._queue_sort(),
-            pre_enqueue=lambda pod: checks.get(pod.spec.scheduler_name, ()),
-            hints={
-                name: hints(framework, extended=extended)
-                for name, framework in self.frameworks.items()
-            },
-            times=RetryTimes(
-                config.pod_initial_backoff_seconds,
-                config.pod_max_backoff_seconds,
-                max_unschedulable_seconds,
-            ),
+            queue_plugins(frameworks, extended=bool(self._chain)),
+            nominator,
+            times=self._retry_times,
             recorder=self._telemetry.queue,
-            nominator=nominator,
             lane=extenders_of(self._chain.extenders),
             in_flight_budget=self._budgets.in_flight_events,
             pending_budget=self._budgets.pending_events,
         )
-
-    def _queue_sort(self) -> Callable[[Any], Any]:
-        first = next(iter(self.frameworks.values()))
-        plugin: QueueSortPlugin = first.plugins.at("queueSort")[0]  # every profile has exactly one
-        return plugin.sort_key
 
     # ------------------------------------------------------------ informers
 
@@ -305,14 +265,15 @@ class Scheduler:
     def _make_effects(self) -> ApiEffects:
         api = self._api
         return ApiEffects(
-            self.writer,
-            ResourceClaimRequests(api.transport, may_write=api.may_write, rng=self._rng),
-            self._clock,
-            self._pod_events,
-            self.evictor,
-            ExtenderPreemption(self._chain, self.state),
-            self.state.latest,
-            self._before_binding,
+            self.parts,
+            writer=self.writer,
+            resource_claims=ResourceClaimRequests(
+                api.transport, may_write=api.may_write, rng=self._rng
+            ),
+            events=self._pod_events,
+            evictor=self.evictor,
+            extenders=ExtenderPreemption(self._chain, self.state),
+            before_binding=self._before_binding,
         )
 
     def _before_binding(self, uid: str) -> None:

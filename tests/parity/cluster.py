@@ -8,19 +8,15 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from app.framework.runner import Framework
 from app.model import objects
 from app.model.pod import Pod
 from app.plugins import registry
 from app.scheduler.attempt import Attempt
-from app.scheduler.profiles import build_framework
+from app.scheduler.profiles import build_state
 from app.settings.load import load
-from app.state.cache import Cache
-from app.state.cluster import Cluster
 from app.state.nominator import Nominator
-from app.state.queue.scheduling_queue import SchedulingQueue
-from app.state.scheduler_state import Change, SchedulerState
-from app.state.table import NodeTable
+from app.state.queue.scheduling_queue import QueuePlugins, SchedulingQueue
+from app.state.scheduler_state import Change
 from app.wire.kube import NodeDecoder, PodDecoder, decoder_for
 
 CASES = Path(__file__).parent / "vectors" / "cases"
@@ -59,32 +55,14 @@ class Recorded:
         }
         classes = registry.registry()
         profiles = load(json.dumps(configuration)).to_plain(registry.capabilities(classes))
-        table, cluster, self.rng = NodeTable(), Cluster(), np.random.default_rng(1)
-        self.frameworks: dict[str, Framework] = {}
+        self.rng = np.random.default_rng(1)
 
-        def make_queue(nominator: Nominator) -> SchedulingQueue:
-            for profile in profiles:
-                self.frameworks[profile.scheduler_name] = build_framework(
-                    profile,
-                    classes,
-                    table=table,
-                    cluster=cluster,
-                    nominator=nominator,
-                    rng=self.rng,
-                )
+        def make_queue(_: object, nominator: Nominator) -> SchedulingQueue:
             return SchedulingQueue(
-                sort_key=lambda queued: (-queued.pod.priority, queued.timestamp),
-                pre_enqueue=lambda pod: (),
-                hints={},
-                nominator=nominator,
+                QueuePlugins(lambda queued: (-queued.pod.priority, queued.timestamp)), nominator
             )
 
-        self.state = SchedulerState(
-            cache=Cache(table),
-            cluster=cluster,
-            make_queue=make_queue,
-            profiles=[profile.scheduler_name for profile in profiles],
-        )
+        self.state, self.frameworks = build_state(profiles, classes, make_queue, rng=self.rng)
         self.pods = PodDecoder(keep_raw=False, keep_bound_raw=False)
         for kind, items in case["objects"].items():
             for item in items:

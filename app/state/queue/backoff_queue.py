@@ -4,10 +4,21 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+import msgspec
+
 from app.state.queue.pod_heap import PodHeap
 from app.state.queue.queued_pod import QueuedPod
 
 _NANOSECONDS: Final = 10**9
+
+
+class RetryTimes(msgspec.Struct, frozen=True):
+    """When failed pods are retried, in seconds; the defaults are kube-scheduler's."""
+
+    initial_backoff: float = 1.0
+    max_backoff: float = 10.0
+    #: The longest wait for an event: after it the pod is retried without one.
+    max_unschedulable: float = 300.0
 
 
 class BackoffQueue:
@@ -20,14 +31,13 @@ class BackoffQueue:
 
     def __init__(
         self,
-        initial_seconds: float,
-        max_seconds: float,
+        times: RetryTimes,
         sort_key: Callable[[QueuedPod], Any],
         tickets: Iterator[int],
     ) -> None:
         """``sort_key`` is that of the active queue; ``tickets``: see PodHeap."""
-        self._initial: Final = round(initial_seconds * _NANOSECONDS)
-        self._max: Final = round(max_seconds * _NANOSECONDS)
+        self._initial: Final = round(times.initial_backoff * _NANOSECONDS)
+        self._max: Final = round(times.max_backoff * _NANOSECONDS)
         self.rejected: Final = PodHeap(
             lambda queued: (self.expiration(queued), sort_key(queued)), tickets
         )

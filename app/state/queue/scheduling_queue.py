@@ -19,9 +19,7 @@ import itertools
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final
-
-import msgspec
+from typing import Any, Final, NamedTuple
 
 from app.model.budget import UNLIMITED, ByteBudget, memory_of, template_of
 from app.model.cluster_event import (
@@ -38,7 +36,7 @@ from app.model.cluster_event import (
 from app.model.pod import Pod
 from app.state.nominator import Nominator
 from app.state.queue.active_queue import ActiveQueue, Admits, InFlight
-from app.state.queue.backoff_queue import BackoffQueue
+from app.state.queue.backoff_queue import BackoffQueue, RetryTimes
 from app.state.queue.hints import (
     AFTER_BACKOFF,
     IMMEDIATELY,
@@ -112,13 +110,15 @@ class AlreadyQueuedError(Exception):
     """A pod returned from an attempt, but the queue has it already; the outcome of the attempt is ignored."""
 
 
-class RetryTimes(msgspec.Struct, frozen=True):
-    """When failed pods are retried, in seconds; the defaults are kube-scheduler's."""
+class QueuePlugins(NamedTuple):
+    """What the plugins of all profiles say about the queue."""
 
-    initial_backoff: float = 1.0
-    max_backoff: float = 10.0
-    #: The longest wait for an event: after it the pod is retried without one.
-    max_unschedulable: float = 300.0
+    #: QueueSort: the pod with the lowest key is popped first.
+    sort_key: Callable[[QueuedPod], Any]
+    #: The PreEnqueue plugins of a pod's profile.
+    pre_enqueue: Callable[[Pod], Iterable[PreEnqueueCheck]] = lambda _pod: ()
+    #: The registrations of events and hints, by scheduler name.
+    hints: Mapping[str, Sequence[HintRegistration]] = {}
 
 
 class SchedulingQueue:
@@ -130,23 +130,18 @@ class SchedulingQueue:
 
     def __init__(
         self,
+        plugins: QueuePlugins,
+        nominator: Nominator,
         *,
-        sort_key: Callable[[QueuedPod], Any],
-        pre_enqueue: Callable[[Pod], Iterable[PreEnqueueCheck]],
-        hints: Mapping[str, Sequence[HintRegistration]],
         times: RetryTimes = RetryTimes(),  # noqa: B008 - frozen
         recorder: QueueRecorder = QueueRecorder(),  # noqa: B008 - has no state
-        nominator: Nominator | None = None,
         lane: Callable[[Pod], Lane] = lambda _: frozenset(),
         in_flight_budget: ByteBudget | None = None,
         pending_budget: ByteBudget | None = None,
     ) -> None:
         """Creates an empty queue.
 
-        sort_key: the QueueSort plugin's; the pod with the lowest key is popped first.
-        pre_enqueue: returns the PreEnqueue plugins of a pod's profile.
-        hints: the plugins' registrations by scheduler name.
-        nominator: updated with the pods; if None, the queue creates its own.
+        nominator: updated with the pods.
         lane: returns a pod's lane, that is, what it needs besides its turn (see ActiveQueue).
         in_flight_budget: the memory for events that are kept for pods in flight; without a limit if None.
         pending_budget: the same for events that are not applied to all waiting pods yet.
@@ -154,18 +149,16 @@ class SchedulingQueue:
         tickets = itertools.count(1)
         self._max_unschedulable_seconds: Final = times.max_unschedulable
         self._recorder: Final = recorder
-        self._sort_key: Final = sort_key
+        self._sort_key: Final = plugins.sort_key
         self._lane: Final = lane
-        self._pre_enqueue: Final = PreEnqueue(pre_enqueue, recorder)
-        self._hints: Final = Hints(hints, recorder)
-        self.nominator: Final = Nominator(lambda _: True) if nominator is None else nominator
+        self._pre_enqueue: Final = PreEnqueue(plugins.pre_enqueue, recorder)
+        self._hints: Final = Hints(plugins.hints, recorder)
+        self.nominator: Final = nominator
         self._pods: Final[dict[str, QueuedPod]] = {}
         self._names: Final[dict[tuple[str, str], QueuedPod]] = {}
 
-        self._active: Final = ActiveQueue(sort_key, tickets, lane)
-        self._backoff: Final = BackoffQueue(
-            times.initial_backoff, times.max_backoff, sort_key, tickets
-        )
+        self._active: Final = ActiveQueue(plugins.sort_key, tickets, lane)
+        self._backoff: Final = BackoffQueue(times, plugins.sort_key, tickets)
         self._waiting: Final = UnschedulablePods(self._hints, self._pre_enqueue, tickets)
         #: Events that have not been applied to all waiting pods yet, oldest first.
         self._pending_events: Final[deque[PendingEvent]] = deque()

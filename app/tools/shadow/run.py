@@ -49,7 +49,7 @@ from app.serving.pages import Dumps, MetricsPages
 from app.serving.server import serving
 from app.settings.defaults import IN_TREE_CAPABILITIES
 from app.settings.load import Loaded, Settings
-from app.state.queue.scheduling_queue import RetryTimes
+from app.state.queue.backoff_queue import RetryTimes
 from app.state.scheduler_state import Change, RefusedObject, ReportProblem
 from app.tools.shadow.imagined import ImaginedCluster
 from app.tools.shadow.journal import Journal

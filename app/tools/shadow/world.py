@@ -1,7 +1,7 @@
 """The states and the frameworks of a shadow: of the real cluster, without a queue that pods are popped from, and of an imagined one."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -11,12 +11,13 @@ from app.framework.args import Profile as PlainProfile
 from app.framework.runner import Framework
 from app.plugins.default_preemption import DefaultPreemption
 from app.plugins.registry import IN_TREE
-from app.scheduler.profiles import build_framework, hints
+from app.scheduler.profiles import build_framework, build_state, queue_plugins
 from app.settings.load import Loaded, Settings
 from app.state.cache import Cache
 from app.state.cluster import Cluster
 from app.state.nominator import Nominator
-from app.state.queue.scheduling_queue import RetryTimes, SchedulingQueue
+from app.state.queue.backoff_queue import RetryTimes
+from app.state.queue.scheduling_queue import QueuePlugins, SchedulingQueue
 from app.state.scheduler_state import SchedulerState
 from app.state.table import NodeTable
 from app.tools.shadow.imagined import ImaginedWorld
@@ -70,12 +71,7 @@ def make_world(
                 if isinstance(preemption, DefaultPreemptionArgs)
                 else DefaultPreemptionArgs(),
             )
-        return SchedulingQueue(
-            sort_key=lambda queued: queued.timestamp,
-            pre_enqueue=lambda _pod: (),
-            hints={},
-            nominator=nominator,
-        )
+        return SchedulingQueue(QueuePlugins(lambda queued: queued.timestamp), nominator)
 
     state = SchedulerState(
         cache=Cache(table),
@@ -93,34 +89,11 @@ def make_imagined_world(
     rng: np.random.Generator,
 ) -> ImaginedWorld:
     """An empty imagined world. Raises PluginError."""
-    table, cluster = NodeTable(), Cluster()
-    frameworks: dict[str, Framework] = {}
 
-    def make_queue(nominator: Nominator) -> SchedulingQueue:
-        for profile in profiles:
-            frameworks[profile.scheduler_name] = build_framework(
-                profile, classes, table=table, cluster=cluster, nominator=nominator, rng=rng
-            )
-        sort: Any = next(iter(frameworks.values())).plugins.at("queueSort")[0]
-        checks = {
-            name: [(plugin.NAME, plugin.pre_enqueue) for plugin in framework.pre_enqueue]
-            for name, framework in frameworks.items()
-        }
-        return SchedulingQueue(
-            sort_key=sort.sort_key,
-            pre_enqueue=lambda pod: checks.get(pod.spec.scheduler_name, ()),
-            hints={name: hints(each, extended=False) for name, each in frameworks.items()},
-            times=times,
-            nominator=nominator,
-        )
+    def make_queue(frameworks: Mapping[str, Framework], nominator: Nominator) -> SchedulingQueue:
+        return SchedulingQueue(queue_plugins(frameworks), nominator, times=times)
 
-    state = SchedulerState(
-        cache=Cache(table),
-        cluster=cluster,
-        make_queue=make_queue,
-        profiles=[profile.scheduler_name for profile in profiles],
-    )
-    return ImaginedWorld(state, frameworks)
+    return ImaginedWorld(*build_state(profiles, classes, make_queue, rng=rng))
 
 
 def _with_all_candidates(profile: PlainProfile) -> PlainProfile:

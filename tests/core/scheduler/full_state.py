@@ -7,21 +7,15 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from app.framework.runner import Framework
 from app.framework.testing import make_node, make_object
 from app.model.objects import Named
 from app.plugins import registry
 from app.scheduler.attempt import Attempt, NoNodesError, Unfit
-from app.scheduler.profiles import build_framework
+from app.scheduler.profiles import build_state, queue_plugins
 from app.settings.load import load
-from app.state.cache import Cache
-from app.state.cluster import Cluster
-from app.state.nominator import Nominator
-from app.state.queue.hints import HintRegistration, with_taint_registrations
 from app.state.queue.queued_pod import QueuedPod
 from app.state.queue.scheduling_queue import SchedulingQueue
-from app.state.scheduler_state import Change, SchedulerState
-from app.state.table import NodeTable
+from app.state.scheduler_state import Change
 from app.wire.kube import PodDecoder
 
 PROFILE = "default-scheduler"
@@ -35,30 +29,15 @@ class FullState:
     """A SchedulerState, and the framework of the default profile, as the process puts them together."""
 
     def __init__(self) -> None:
-        classes = registry.registry()
-        (profile,) = load(CONFIG).to_plain(registry.capabilities(classes))
-        table, cluster, self.rng = NodeTable(), Cluster(), np.random.default_rng(1)
+        self.rng = np.random.default_rng(1)
         self.now = 1_800_000_000.0
-
-        def make_queue(nominator: Nominator) -> SchedulingQueue:
-            self.framework: Framework = build_framework(
-                profile, classes, table=table, cluster=cluster, nominator=nominator, rng=self.rng
-            )
-            checks = [(plugin.NAME, plugin.pre_enqueue) for plugin in self.framework.pre_enqueue]
-            hints = [
-                HintRegistration(each.event, plugin, each.hint, each.template_only, each.narrow)
-                for plugin, each in self.framework.queueing_hints()
-            ]
-            return SchedulingQueue(
-                sort_key=self.framework.plugins.at("queueSort")[0].sort_key,
-                pre_enqueue=lambda pod: checks,
-                hints={PROFILE: with_taint_registrations(hints)},
-                nominator=nominator,
-            )
-
-        self.state = SchedulerState(
-            cache=Cache(table), cluster=cluster, make_queue=make_queue, profiles=[PROFILE]
+        self.state, frameworks = build_state(
+            load(CONFIG).to_plain(),
+            registry.IN_TREE,
+            lambda built, nominator: SchedulingQueue(queue_plugins(built), nominator),
+            rng=self.rng,
         )
+        self.framework = frameworks[PROFILE]
         self._pods = PodDecoder()
         #: Every object there is, by its kind and its key, in the order in which they came.
         self.objects: dict[tuple[type, str], Any] = {}

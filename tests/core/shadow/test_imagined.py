@@ -12,7 +12,7 @@ from app.model.pod import Pod
 from app.plugins import registry
 from app.runtime.tasks import at_once
 from app.settings.load import load
-from app.state.queue.scheduling_queue import RetryTimes
+from app.state.queue.backoff_queue import RetryTimes
 from app.state.scheduler_state import Change
 from app.tools.shadow.comparison import Comparison
 from app.tools.shadow.imagined import ImaginedCluster

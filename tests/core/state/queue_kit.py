@@ -6,10 +6,11 @@ from collections.abc import Iterable
 from app.model.cluster_event import Action, ClusterEvent, Resource
 from app.model.objects import PodSpec
 from app.model.pod import LabelSet, Pod, PodTemplate
+from app.state.nominator import Nominator
 from app.state.queue.hints import HintRegistration
 from app.state.queue.queued_pod import Place, QueuedPod
 from app.state.queue.recorder import QueueRecorder
-from app.state.queue.scheduling_queue import SchedulingQueue
+from app.state.queue.scheduling_queue import QueuePlugins, SchedulingQueue
 
 PROFILE = "default-scheduler"
 NOW = 1_700_000_000.0
@@ -73,13 +74,17 @@ class Recorder(QueueRecorder):
         return {plugin: count for plugin, count in total.items() if count}
 
 
-def make_queue(registrations: Iterable[HintRegistration] = (), **overrides) -> SchedulingQueue:
-    options = {
-        "sort_key": priority_sort,
-        "pre_enqueue": lambda pod: (),
-        "hints": {PROFILE: tuple(registrations)},
-    }
-    return SchedulingQueue(**{**options, **overrides})
+def make_queue(
+    registrations: Iterable[HintRegistration] = (),
+    *,
+    sort_key=priority_sort,
+    pre_enqueue=lambda pod: (),
+    hints=None,
+    **options,
+) -> SchedulingQueue:
+    hints = {PROFILE: tuple(registrations)} if hints is None else hints
+    plugins = QueuePlugins(sort_key, pre_enqueue, hints)
+    return SchedulingQueue(plugins, Nominator(lambda _: True), **options)
 
 
 def pop_all(queue: SchedulingQueue, now: float = NOW) -> list[str]:

@@ -6,6 +6,7 @@ from app.model.cluster_event import NODE_ADD, Action, ClusterEvent, Resource
 from app.model.objects import Toleration
 from app.model.pod import PodTemplate
 from app.model.status import SUCCESS, unresolvable
+from app.state.queue.backoff_queue import RetryTimes
 from app.state.queue.hints import HintRegistration
 from app.state.queue.queued_pod import (
     LEGAL_MOVES,
@@ -17,7 +18,7 @@ from app.state.queue.queued_pod import (
     QueuedPod,
     QueueStatistics,
 )
-from app.state.queue.scheduling_queue import AlreadyQueuedError, RetryTimes
+from app.state.queue.scheduling_queue import AlreadyQueuedError
 from tests.core.state.queue_kit import (
     NODE_ADDED,
     NOW,

@@ -7,10 +7,9 @@ import pytest
 
 from app.model.cluster_event import NODE_ADD
 from app.model.status import unresolvable
-from app.state.queue.backoff_queue import BackoffQueue
+from app.state.queue.backoff_queue import BackoffQueue, RetryTimes
 from app.state.queue.hints import HintRegistration
 from app.state.queue.queued_pod import Place, QueuedPod
-from app.state.queue.scheduling_queue import RetryTimes
 from tests.core.state.queue_kit import (
     NODE_ADDED,
     NOW,
@@ -29,7 +28,7 @@ PARKED, GATED = Place.UNSCHEDULABLE, Place.GATED
 
 
 def backoff_queue(initial_seconds, max_seconds):
-    return BackoffQueue(initial_seconds, max_seconds, priority_sort, itertools.count(1))
+    return BackoffQueue(RetryTimes(initial_seconds, max_seconds), priority_sort, itertools.count(1))
 
 
 def failed(*, rejections=0, errors=0, at=NOW) -> QueuedPod:

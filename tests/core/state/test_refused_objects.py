@@ -10,7 +10,7 @@ from app.model.pod import Pod
 from app.state.cache import Cache
 from app.state.cluster import Cluster
 from app.state.queue.queued_pod import Place
-from app.state.queue.scheduling_queue import SchedulingQueue
+from app.state.queue.scheduling_queue import QueuePlugins, SchedulingQueue
 from app.state.scheduler_state import Change, RefusedObject, SchedulerState
 from app.state.table import NodeTable
 from tests.core.state.test_scheduler_state import (
@@ -184,12 +184,7 @@ def state_with_rank(rank):
     return SchedulerState(
         cache=Cache(NodeTable()),
         cluster=Cluster(),
-        make_queue=lambda nominator: SchedulingQueue(
-            sort_key=rank,
-            pre_enqueue=lambda pod: (),
-            hints={"default-scheduler": ()},
-            nominator=nominator,
-        ),
+        make_queue=lambda nominator: SchedulingQueue(QueuePlugins(rank), nominator),
         profiles=["default-scheduler"],
     )
 

@@ -28,7 +28,7 @@ from app.state.cluster import Cluster
 from app.state.columns.resources import ResourceColumns
 from app.state.queue.hints import HintRegistration
 from app.state.queue.queued_pod import Place, QueuedPod
-from app.state.queue.scheduling_queue import SchedulingQueue
+from app.state.queue.scheduling_queue import QueuePlugins, SchedulingQueue
 from app.state.scheduler_state import Change, SchedulerState
 from app.state.table import NodeTable
 
@@ -88,15 +88,16 @@ def node(name: str, version: int) -> Node:
     )
 
 
+def _rank(queued: QueuedPod) -> tuple[int, float]:
+    return -queued.pod.priority, queued.timestamp
+
+
 def new_state(*hints: HintRegistration) -> SchedulerState:
     return SchedulerState(
         cache=Cache(NodeTable()),
         cluster=Cluster(),
         make_queue=lambda nominator: SchedulingQueue(
-            sort_key=lambda queued: (-queued.pod.priority, queued.timestamp),
-            pre_enqueue=lambda pod: (),
-            hints={"default-scheduler": hints},
-            nominator=nominator,
+            QueuePlugins(_rank, hints={"default-scheduler": hints}), nominator
         ),
         profiles=["default-scheduler"],
     )

@@ -18,7 +18,7 @@ from app.model.pod import Pod, PodTemplate
 from app.state.cache import Cache
 from app.state.cluster import Cluster
 from app.state.queue.queued_pod import Place
-from app.state.queue.scheduling_queue import SchedulingQueue
+from app.state.queue.scheduling_queue import QueuePlugins, SchedulingQueue
 from app.state.scheduler_state import AbandonPod, Change, ReportProblem, SchedulerState
 from app.state.table import NodeTable
 from tests.core.state.queue_kit import NOW, PROFILE, make_pod, priority_sort, spec
@@ -30,12 +30,7 @@ class Listening(SchedulingQueue):
     """A queue that notes the events it is told of, and the priorities that each is for (None: any)."""
 
     def __init__(self, nominator):
-        super().__init__(
-            sort_key=priority_sort,
-            pre_enqueue=lambda _pod: (),
-            hints={PROFILE: ()},
-            nominator=nominator,
-        )
+        super().__init__(QueuePlugins(priority_sort), nominator)
         self.heard = []
         self.for_priorities = []
         self.prechecks = []

@@ -25,17 +25,14 @@ from app.scheduler.failures import FailureHandler
 from app.scheduler.loop import QueueFlusher, SchedulingLoop
 from app.scheduler.parts import Parts
 from app.scheduler.permits import WaitingPods
-from app.scheduler.profiles import build_framework
+from app.scheduler.profiles import build_state, queue_plugins
 from app.scheduler.releases import Releases
 from app.scheduler.serial_extenders import extenders_of
 from app.scheduler.shadow_extenders import ShadowExtenders
 from app.settings.load import load
-from app.state.cache import Cache
-from app.state.cluster import Cluster
 from app.state.queue.hints import HintRegistration
 from app.state.queue.scheduling_queue import SchedulingQueue
-from app.state.scheduler_state import Change, SchedulerState
-from app.state.table import NodeTable
+from app.state.scheduler_state import Change
 from app.wire.kube import PodDecoder
 from tests.shell.clock import LoopClock
 from tests.shell.extender.fakes import extender
@@ -58,7 +55,7 @@ class World:
         self._group = asyncio.TaskGroup()
         rng = np.random.default_rng(seed)
         self.chain = ExtenderChain(extenders)
-        self.state = self._make_state(rng)
+        self.state, frameworks = self._make_state(rng)
         self.flusher = QueueFlusher(self.state, self.clock, self._wake)
         parts = Parts(self.state, self.clock, rng, self._spawn, ignore)
         reports = ExtenderReports(wall=self.clock.wall, monotonic=self.clock.monotonic)
@@ -99,7 +96,7 @@ class World:
         )
         self.loop = SchedulingLoop(
             parts,
-            frameworks={PROFILE: self.framework},
+            frameworks=frameworks,
             extenders=search,
             shadows=self.shadows if shadows else None,
             binder=self.binder,
@@ -109,7 +106,6 @@ class World:
         )
 
     def _make_state(self, rng):
-        table, cluster = NodeTable(), Cluster()
         classes = {name: registry.IN_TREE[name] for name in PLUGINS}
         points = {
             point: tuple(name for name, cls in classes.items() if point in points_of(cls))
@@ -118,34 +114,19 @@ class World:
         [defaults] = load(_CONFIG).to_plain(registry.capabilities(dict(registry.IN_TREE)))
         profile = msgspec.structs.replace(defaults, points=points)
 
-        def make_queue(nominator):
-            self.framework = build_framework(
-                profile, classes, table=table, cluster=cluster, nominator=nominator, rng=rng
-            )
-            return SchedulingQueue(
-                sort_key=registry.IN_TREE["PrioritySort"](None, None).sort_key,
-                pre_enqueue=lambda _pod: (),
-                hints={
-                    PROFILE: [
-                        HintRegistration(ClusterEvent(Resource.Node, Action.Add), EXTENDER),
-                        HintRegistration(ClusterEvent(Resource.Pod, Action.Delete), EXTENDER),
-                        HintRegistration(
-                            ClusterEvent(Resource.Pod, Action.UpdatePodLabel), EXTENDER
-                        ),
-                        HintRegistration(ClusterEvent(Resource.Pod, Action.Delete), PLUGINS[2]),
-                    ]
-                },
-                nominator=nominator,
-                lane=extenders_of(self.chain.extenders),
-            )
+        hints = [
+            HintRegistration(ClusterEvent(Resource.Node, Action.Add), EXTENDER),
+            HintRegistration(ClusterEvent(Resource.Pod, Action.Delete), EXTENDER),
+            HintRegistration(ClusterEvent(Resource.Pod, Action.UpdatePodLabel), EXTENDER),
+            HintRegistration(ClusterEvent(Resource.Pod, Action.Delete), PLUGINS[2]),
+        ]
 
-        return SchedulerState(
-            cache=Cache(table),
-            cluster=cluster,
-            make_queue=make_queue,
-            profiles=[PROFILE],
-            notify=self._notify,
-        )
+        def make_queue(frameworks, nominator):
+            plugins = queue_plugins(frameworks)._replace(hints={PROFILE: hints})
+            lane = extenders_of(self.chain.extenders)
+            return SchedulingQueue(plugins, nominator, lane=lane)
+
+        return build_state([profile], classes, make_queue, rng=rng, notify=self._notify)
 
     # -------------------------------------------------- driving it
 

@@ -22,12 +22,9 @@ from app.scheduler.failures import FailureHandler
 from app.scheduler.loop import SchedulingLoop
 from app.scheduler.parts import Parts
 from app.scheduler.permits import WaitingPods
-from app.scheduler.profiles import build_framework
-from app.state.cache import Cache
-from app.state.cluster import Cluster
+from app.scheduler.profiles import build_state, queue_plugins
 from app.state.queue.scheduling_queue import SchedulingQueue
-from app.state.scheduler_state import Change, SchedulerState
-from app.state.table import NodeTable
+from app.state.scheduler_state import Change
 from tests.shell.clock import LoopClock
 
 PROFILE = "default-scheduler"
@@ -49,32 +46,16 @@ class World:
             point: tuple(name for name, cls in classes.items() if point in points_of(cls))
             for point in POINT_METHODS
         }
-        table, cluster, rng = NodeTable(), Cluster(), np.random.default_rng(0)
-
-        def make_queue(nominator):
-            self.framework = build_framework(
-                Profile(PROFILE, None, points, {}, {}),
-                classes,
-                table=table,
-                cluster=cluster,
-                nominator=nominator,
-                rng=rng,
-                waiting=self.waiting,
-            )
-            return SchedulingQueue(
-                sort_key=PrioritySort(None, None).sort_key,
-                pre_enqueue=lambda _pod: (),
-                hints={},
-                nominator=nominator,
-            )
-
-        self.state = SchedulerState(
-            cache=Cache(table),
-            cluster=cluster,
-            make_queue=make_queue,
-            profiles=[PROFILE],
+        rng = np.random.default_rng(0)
+        self.state, frameworks = build_state(
+            [Profile(PROFILE, None, points, {}, {})],
+            classes,
+            lambda built, nominator: SchedulingQueue(queue_plugins(built), nominator),
+            rng=rng,
+            waiting=self.waiting,
             notify=self._wake,
         )
+        self.framework = frameworks[PROFILE]
         parts = Parts(self.state, self._clock, rng, self._spawn, ignore)
         self._failures = FailureHandler(parts, self, self)
         self.binder = Binder(
@@ -88,7 +69,7 @@ class World:
         )
         self.loop = SchedulingLoop(
             parts,
-            frameworks={PROFILE: self.framework},
+            frameworks=frameworks,
             extenders=None,
             binder=self.binder,
             failures=self._failures,

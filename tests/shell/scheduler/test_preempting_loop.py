@@ -23,16 +23,12 @@ from app.scheduler.loop import QueueFlusher, SchedulingLoop
 from app.scheduler.parts import Parts
 from app.scheduler.permits import WaitingPods
 from app.scheduler.preemption import Evictor, ExtenderPreemption
-from app.scheduler.profiles import build_framework
+from app.scheduler.profiles import build_state, queue_plugins
 from app.scheduler.reports import Reports
 from app.scheduler.status_patches import StatusPatcher
 from app.settings.load import load
-from app.state.cache import Cache
-from app.state.cluster import Cluster
-from app.state.queue.hints import HintRegistration
 from app.state.queue.scheduling_queue import SchedulingQueue
-from app.state.scheduler_state import Change, SchedulerState
-from app.state.table import NodeTable
+from app.state.scheduler_state import Change
 from app.wire.kube import PodDecoder
 from tests.shell.clock import LoopClock
 from tests.shell.extender.fakes import extender
@@ -57,7 +53,14 @@ class World:
         rng = np.random.default_rng(0)
         chain = ExtenderChain(extenders)
         self.waiting = WaitingPods()
-        self.state = self._make_state(rng)
+        self.state, frameworks = build_state(
+            load(CONFIGURATION).to_plain(),
+            registry.IN_TREE,
+            lambda built, nominator: SchedulingQueue(queue_plugins(built), nominator),
+            rng=rng,
+            waiting=self.waiting,
+            notify=self._notify,
+        )
         self.flusher = QueueFlusher(self.state, self.clock, self._wake)
         parts = Parts(self.state, self.clock, rng, self._spawn, ignore)
         patcher = StatusPatcher(self, self._spawn)
@@ -83,7 +86,7 @@ class World:
         )
         self.loop = SchedulingLoop(
             parts,
-            frameworks={PROFILE: self.framework},
+            frameworks=frameworks,
             extenders=ExtenderCycle(
                 chain,
                 self.state.table,
@@ -98,41 +101,6 @@ class World:
             failures=failures,
             parallelism=4,
             limits=(binder.writes, self.evictor.preemptions),
-        )
-
-    def _make_state(self, rng):
-        table, cluster = NodeTable(), Cluster()
-        [profile] = load(CONFIGURATION).to_plain(registry.capabilities())
-
-        def make_queue(nominator):
-            self.framework = build_framework(
-                profile,
-                registry.registry(),
-                table=table,
-                cluster=cluster,
-                nominator=nominator,
-                rng=rng,
-                waiting=self.waiting,
-            )
-            hints = [
-                HintRegistration(each.event, plugin, each.hint, each.template_only)
-                for plugin, each in self.framework.queueing_hints()
-            ]
-            return SchedulingQueue(
-                sort_key=self.framework.plugins.at("queueSort")[0].sort_key,
-                pre_enqueue=lambda _pod: [
-                    (p.NAME, p.pre_enqueue) for p in self.framework.pre_enqueue
-                ],
-                hints={PROFILE: hints},
-                nominator=nominator,
-            )
-
-        return SchedulerState(
-            cache=Cache(table),
-            cluster=cluster,
-            make_queue=make_queue,
-            profiles=[PROFILE],
-            notify=self._notify,
         )
 
     # -------------------------------------------------- driving it

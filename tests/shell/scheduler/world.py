@@ -48,12 +48,10 @@ class World:
         self.transport = transport or FakeTransport(handler=lambda _sent: ok(status=201))
         self.loaded = load(config)
         self.budgets = Budgets.within(memory)
-        classes = registry.registry()
         events = EventRecorder(self.transport, host="here", rng=rng, api="events.k8s.io/v1")
         self.scheduler = Scheduler(
-            self.loaded.settings,
-            self.loaded.to_plain(registry.capabilities(classes)),
-            classes,
+            self.loaded,
+            registry.registry(),
             runtime=Runtime(group, self.clock, rng, self.telemetry, self.budgets),
             api=ApiServer(self.transport, events, lambda: True),
             chain=ExtenderChain(extenders(sink), sink),
