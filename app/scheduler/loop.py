@@ -34,7 +34,7 @@ from app.state.scheduler_state import SchedulerState
 
 log = logging.getLogger(__name__)
 
-Work = Coroutine[Any, Any, None]
+Work = Coroutine[Any, Any, object]
 
 #: Seconds of deciding after which the loop lets other tasks run.
 _SLICE: Final = 0.002
@@ -48,27 +48,19 @@ class SchedulingLoop:
     def __init__(
         self,
         parts: Parts,
+        pods: "PodCycle",
         *,
-        frameworks: Mapping[str, Framework],
-        extenders: ExtenderCycle | None,
-        shadows: ShadowExtenders | None = None,
-        binder: Binder,
-        failures: FailureHandler,
         groups: GroupCycle | None = None,
+        extenders: ExtenderCycle | None,
         parallelism: int,
         limits: Sequence[Limiter],
     ) -> None:
         """``parallelism``: attempts that may wait for extenders at the same time. No attempt starts beyond any of ``limits``."""
         self._state: Final = parts.state
-        self._frameworks: Final = frameworks
-        self._extenders: Final = extenders
-        self._shadows: Final = shadows
-        self._binder: Final = binder
-        self._failures: Final = failures
+        self._pods: Final = pods
         self._groups: Final = groups
-        self._emit: Final = parts.sink
+        self._extenders: Final = extenders
         self._clock: Final = parts.clock
-        self._rng: Final = parts.rng
         self._limits: Final = limits
         self._in_order: Final = parallelism == 1
         self._slots: Final = Slots(
@@ -122,19 +114,19 @@ class SchedulingLoop:
         if groups is not None and group is not None:
             await self._take_group(groups, group, queued)
             return
-        attempt = self._attempt(queued)
+        attempt = self._pods.attempt(queued)
         if attempt is None:
             return
         choose = None if self._extenders is None else self._extenders.begin(queued.pod)
-        work = self._schedule(queued, attempt, choose)
-        if choose is None:
-            await work
-        else:
+        work = self._pods.schedule(queued, attempt, choose)
+        if choose is not None:
             await self._slots.start(work, f"schedule {queued.pod.key} and those that follow")
+        elif (preemption := await work) is not None:
+            await self._slots.start(preemption, f"preempt for {queued.pod.key}")
 
     async def _take_group(self, groups: GroupCycle, group: GroupKey, first: QueuedPod) -> None:
         pods = groups.pop(first, group)
-        work = groups.schedule(group, pods, self._attempt)
+        work = groups.schedule(group, pods, self._pods.attempt)
         if groups.asks_extenders(pods):
             await self._slots.start(work, f"schedule pod group {group.namespace}/{group.name}")
         else:
@@ -162,12 +154,36 @@ class SchedulingLoop:
             ):
                 return None
             self._state.pop(self._clock.steady(), self._gate(room=True))
-            attempt = self._attempt(queued)
+            attempt = self._pods.attempt(queued)
             if attempt is not None:
-                return self._schedule(queued, attempt, self._extenders.begin(queued.pod))
+                return self._pods.schedule(queued, attempt, self._extenders.begin(queued.pod))
         return None
 
-    def _attempt(self, queued: QueuedPod) -> Attempt | None:
+
+class PodCycle:
+    """The scheduling cycle of one pod: chooses its node and assumes the pod there, or requeues it."""
+
+    def __init__(
+        self,
+        parts: Parts,
+        frameworks: Mapping[str, Framework],
+        *,
+        binder: Binder,
+        failures: FailureHandler,
+        extenders: ExtenderCycle | None,
+        shadows: ShadowExtenders | None = None,
+    ) -> None:
+        self._state: Final = parts.state
+        self._frameworks: Final = frameworks
+        self._binder: Final = binder
+        self._failures: Final = failures
+        self._extenders: Final = extenders
+        self._shadows: Final = shadows
+        self._emit: Final = parts.sink
+        self._clock: Final = parts.clock
+        self._rng: Final = parts.rng
+
+    def attempt(self, queued: QueuedPod) -> Attempt | None:
         """An attempt for a popped pod; None if the pod must not be tried."""
         pod = queued.pod
         framework = self._frameworks.get(pod.spec.scheduler_name)
@@ -193,8 +209,13 @@ class SchedulingLoop:
             return True
         return self._state.cache.is_assumed(pod.uid)
 
-    async def _schedule(self, queued: QueuedPod, attempt: Attempt, choose: Choose | None) -> None:
-        """``choose`` asks extenders; None if the pod concerns none."""
+    async def schedule(
+        self, queued: QueuedPod, attempt: Attempt, choose: Choose | None
+    ) -> Work | None:
+        """Tries a pod. ``choose`` asks extenders; None if the pod concerns none.
+
+        Returns a preemption that asks extenders and for which other pods must not wait, if there is one to be run.
+        """
         started = self._clock.monotonic()
         profile = attempt.framework.profile_name
         if self._extenders is not None and self._extenders.calls(queued.pod):
@@ -207,10 +228,8 @@ class SchedulingLoop:
         except Unfit as unfit:
             work = self._failures.unfit(queued, attempt, unfit.diagnosis, started)
             if choose is None and self._failures.asks_about_victims(attempt.pod):
-                # Other pods must not wait for these extenders.
-                await self._slots.start(work, f"preempt for {queued.pod.key}")
-            else:
-                await work
+                return work
+            await work
         except NoNodesError:
             self._failures.no_nodes(queued, profile, started=started)
         except SchedulingError as error:
@@ -235,6 +254,7 @@ class SchedulingLoop:
             if self._shadows is not None:
                 self._shadows.placed(queued, attempt, choice)
             self._commit(queued, attempt, choice, started)
+        return None
 
     def _commit(self, queued: QueuedPod, attempt: Attempt, choice: Choice, started: float) -> None:
         """Assumes the pod, runs Reserve and Permit, and starts the binding cycle, all without waiting."""

@@ -36,7 +36,7 @@ from app.scheduler.failures import FailureHandler
 from app.scheduler.group_cycle import GroupCycle
 from app.scheduler.group_status import GroupStatusWriter
 from app.scheduler.kubelet_rejections import KubeletRejections
-from app.scheduler.loop import QueueFlusher, SchedulingLoop
+from app.scheduler.loop import PodCycle, QueueFlusher, SchedulingLoop
 from app.scheduler.parts import ApiServer, Parts, Runtime
 from app.scheduler.permits import WaitingPods
 from app.scheduler.preemption import Evictor, ExtenderPreemption
@@ -57,6 +57,7 @@ from app.state.scheduler_state import (
     Command,
     RefusedObject,
     ReportProblem,
+    SchedulerState,
 )
 
 log = logging.getLogger(__name__)
@@ -95,32 +96,18 @@ class Scheduler:
         """
         plain = loaded.to_plain(capabilities(plugin_classes))
         profiles = [with_gang_scheduling(profile) for profile in plain]
-        self._group: Final = runtime.group
+        self._runtime: Final = runtime
         self._clock: Final = runtime.clock
         self._rng: Final = runtime.rng
         self._telemetry: Final = runtime.telemetry
-        self._budgets: Final = runtime.budgets
         self._api: Final = api
         self._chain: Final = chain
         api.events.defer_while(self._has_urgent_writes)
         self.settings: Final = loaded.settings
 
         self.waiting: Final = WaitingPods()
-        config = loaded.settings.configuration
-        self._retry_times: Final = RetryTimes(
-            config.pod_initial_backoff_seconds,
-            config.pod_max_backoff_seconds,
-            max_unschedulable_seconds,
-        )
-        self.state, self.frameworks = build_state(
-            profiles,
-            plugin_classes,
-            self._make_queue,
-            rng=runtime.rng,
-            waiting=self.waiting,
-            clock=runtime.clock,
-            probe=runtime.telemetry.probe,
-            notify=self._notify,
+        self.state, self.frameworks = self._make_state(
+            profiles, plugin_classes, max_unschedulable_seconds
         )
         self.parts: Final = Parts(
             self.state, self._clock, self._rng, self._spawn, self._telemetry.on
@@ -134,7 +121,7 @@ class Scheduler:
             self.writer,
             self._spawn,
             backlog=lambda: self.state.ready,
-            budget=self._budgets.status_patches,
+            budget=runtime.budgets.status_patches,
         )
         self._pod_events: Final = PodEvents(api.events)
         self._reports: Final = Reports(self._pod_events, self.patcher)
@@ -148,14 +135,7 @@ class Scheduler:
         self.kubelet_rejections: Final = KubeletRejections(
             api.transport, self._spawn, leads=api.may_write
         )
-        self.evictor: Final = Evictor(
-            self.parts,
-            writer=self.writer,
-            events=self._pod_events,
-            patcher=self.patcher,
-            stop_unbound=self._stop_unbound,
-            decided=self.shadows.preempting,
-        )
+        self.evictor: Final = self._make_evictor()
         self.effects: Final = self._make_effects()
         self.releases: Final = Releases(chain.extenders, self._spawn)
         self.failures: Final = FailureHandler(
@@ -165,17 +145,40 @@ class Scheduler:
         self.loop: Final = self._make_loop(profiles)
         self.informers: Final = self._make_informers(plugin_names(profiles), features)
 
-    def _make_queue(
-        self, frameworks: Mapping[str, Framework], nominator: Nominator
-    ) -> SchedulingQueue:
-        return SchedulingQueue(
-            queue_plugins(frameworks, extended=bool(self._chain)),
-            nominator,
-            times=self._retry_times,
-            recorder=self._telemetry.queue,
-            lane=extenders_of(self._chain.extenders),
-            in_flight_budget=self._budgets.in_flight_events,
-            pending_budget=self._budgets.pending_events,
+    def _make_state(
+        self,
+        profiles: Sequence[Profile],
+        plugin_classes: Mapping[str, type],
+        max_unschedulable_seconds: float,
+    ) -> tuple[SchedulerState, Mapping[str, Framework]]:
+        config, budgets = self.settings.configuration, self._runtime.budgets
+
+        def make_queue(
+            frameworks: Mapping[str, Framework], nominator: Nominator
+        ) -> SchedulingQueue:
+            return SchedulingQueue(
+                queue_plugins(frameworks, extended=bool(self._chain)),
+                nominator,
+                times=RetryTimes(
+                    config.pod_initial_backoff_seconds,
+                    config.pod_max_backoff_seconds,
+                    max_unschedulable_seconds,
+                ),
+                recorder=self._telemetry.queue,
+                lane=extenders_of(self._chain.extenders),
+                in_flight_budget=budgets.in_flight_events,
+                pending_budget=budgets.pending_events,
+            )
+
+        return build_state(
+            profiles,
+            plugin_classes,
+            make_queue,
+            rng=self._rng,
+            waiting=self.waiting,
+            clock=self._clock,
+            probe=self._telemetry.probe,
+            notify=self._notify,
         )
 
     # ------------------------------------------------------------ informers
@@ -262,6 +265,16 @@ class Scheduler:
 
     # ------------------------------------------------------------ attempts and bindings
 
+    def _make_evictor(self) -> Evictor:
+        return Evictor(
+            self.parts,
+            writer=self.writer,
+            events=self._pod_events,
+            patcher=self.patcher,
+            stop_unbound=self._stop_unbound,
+            decided=self.shadows.preempting,
+        )
+
     def _make_effects(self) -> ApiEffects:
         api = self._api
         return ApiEffects(
@@ -297,11 +310,14 @@ class Scheduler:
         status = GroupStatusWriter(pod_groups, self.writer, self._clock, self._spawn)
         return SchedulingLoop(
             self.parts,
-            frameworks=self.frameworks,
-            extenders=extenders,
-            shadows=self.shadows if self._chain.shadows else None,
-            binder=self.binder,
-            failures=self.failures,
+            PodCycle(
+                self.parts,
+                self.frameworks,
+                binder=self.binder,
+                failures=self.failures,
+                extenders=extenders,
+                shadows=self.shadows if self._chain.shadows else None,
+            ),
             groups=GroupCycle(
                 self.parts,
                 effects=self.effects,
@@ -310,6 +326,7 @@ class Scheduler:
                 failures=self.failures,
                 status=status,
             ),
+            extenders=extenders,
             parallelism=self.settings.configuration.parallelism,
             limits=(self.binder.writes, self.evictor.preemptions),
         )
@@ -337,7 +354,7 @@ class Scheduler:
         )
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        return spawn(self._group, coroutine, name=name)
+        return spawn(self._runtime.group, coroutine, name=name)
 
     def _stop_unbound(self, uid: str) -> bool:
         """Stops a pod that waits for a permit or for its volumes; False if there is none by this uid."""
@@ -411,9 +428,9 @@ class Scheduler:
 
     def start_watching(self) -> None:
         """Starts the informers and the flusher, which run on a standby too: otherwise events would accumulate."""
-        spawn_eternal(self._group, self.flusher.run(), name="flush queue")
+        spawn_eternal(self._runtime.group, self.flusher.run(), name="flush queue")
         for informer in self.informers:
-            spawn_eternal(self._group, informer.run(), name=f"watch {informer.kind.name}")
+            spawn_eternal(self._runtime.group, informer.run(), name=f"watch {informer.kind.name}")
 
     async def wait_synced(self) -> None:
         """Returns when every cache is synced."""

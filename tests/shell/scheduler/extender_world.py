@@ -22,7 +22,7 @@ from app.scheduler.binding import Binder
 from app.scheduler.extender_cycle import ChainBinder, ExtenderCycle
 from app.scheduler.extender_retries import ExtenderRetries
 from app.scheduler.failures import FailureHandler
-from app.scheduler.loop import QueueFlusher, SchedulingLoop
+from app.scheduler.loop import PodCycle, QueueFlusher, SchedulingLoop
 from app.scheduler.parts import Parts
 from app.scheduler.permits import WaitingPods
 from app.scheduler.profiles import build_state, queue_plugins
@@ -96,11 +96,15 @@ class World:
         )
         self.loop = SchedulingLoop(
             parts,
-            frameworks=frameworks,
+            PodCycle(
+                parts,
+                frameworks,
+                binder=self.binder,
+                failures=failures,
+                extenders=search,
+                shadows=self.shadows if shadows else None,
+            ),
             extenders=search,
-            shadows=self.shadows if shadows else None,
-            binder=self.binder,
-            failures=failures,
             parallelism=parallelism,
             limits=(self.binder.writes,),
         )

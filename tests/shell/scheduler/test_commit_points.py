@@ -19,7 +19,7 @@ from app.plugins.default_binder import DefaultBinder
 from app.plugins.priority_sort import PrioritySort
 from app.scheduler.binding import Binder
 from app.scheduler.failures import FailureHandler
-from app.scheduler.loop import SchedulingLoop
+from app.scheduler.loop import PodCycle, SchedulingLoop
 from app.scheduler.parts import Parts
 from app.scheduler.permits import WaitingPods
 from app.scheduler.profiles import build_state, queue_plugins
@@ -69,10 +69,10 @@ class World:
         )
         self.loop = SchedulingLoop(
             parts,
-            frameworks=frameworks,
+            PodCycle(
+                parts, frameworks, binder=self.binder, failures=self._failures, extenders=None
+            ),
             extenders=None,
-            binder=self.binder,
-            failures=self._failures,
             parallelism=1,
             limits=(self.binder.writes,),
         )

@@ -19,7 +19,7 @@ from app.plugins import registry
 from app.scheduler.binding import Binder
 from app.scheduler.extender_cycle import ExtenderCycle
 from app.scheduler.failures import FailureHandler
-from app.scheduler.loop import QueueFlusher, SchedulingLoop
+from app.scheduler.loop import PodCycle, QueueFlusher, SchedulingLoop
 from app.scheduler.parts import Parts
 from app.scheduler.permits import WaitingPods
 from app.scheduler.preemption import Evictor, ExtenderPreemption
@@ -84,10 +84,9 @@ class World:
             undo=failures.undo,
             max_writing=8,
         )
-        self.loop = SchedulingLoop(
-            parts,
-            frameworks=frameworks,
-            extenders=ExtenderCycle(
+        cycle = None
+        if chain:
+            cycle = ExtenderCycle(
                 chain,
                 self.state.table,
                 percentages={},
@@ -95,10 +94,10 @@ class World:
                 retries=None,
                 notify=self.flusher.notify,
             )
-            if chain
-            else None,
-            binder=binder,
-            failures=failures,
+        self.loop = SchedulingLoop(
+            parts,
+            PodCycle(parts, frameworks, binder=binder, failures=failures, extenders=cycle),
+            extenders=cycle,
             parallelism=4,
             limits=(binder.writes, self.evictor.preemptions),
         )
