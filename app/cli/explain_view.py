@@ -17,6 +17,7 @@ from app.observe.explain import (
     NOT_OURS,
     Explanation,
     Feasibility,
+    GroupExplanation,
     QueueMove,
     RankedNode,
     Waiting,
@@ -31,6 +32,8 @@ from app.observe.histories import (
 
 _RESULTS: Final = {
     "bound": "green",
+    "scheduled": "green",
+    "waiting_on_preemption": "yellow",
     "decided": "yellow",
     "asking": "yellow",
     "unschedulable": "red",
@@ -60,6 +63,8 @@ def _parts(
     yield _head(explanation, now)
     if not explanation.leadership.leading:
         yield _standby(explanation)
+    if explanation.group is not None:
+        yield from _group(explanation.group, now)
     if explanation.attempts:
         yield _section("Attempts", _attempts(explanation.attempts, now))
         yield from _details(explanation.attempts[-1])
@@ -123,6 +128,50 @@ def _standby(explanation: Explanation) -> Text:
         f"\nThis process is on standby and schedules no pods; {holder} leads. Ask the leader for attempts.",
         style="yellow",
     )
+
+
+def _group(group: GroupExplanation, now: float) -> Iterator[RenderableType]:
+    title = f"Pod group {group.name} ({group.kind})"
+    if not group.read:
+        yield _section(
+            title,
+            Text(
+                "Groups of this kind are not read here: the API server does not serve them, or their feature gate is off. "
+                "The pod is scheduled without its group."
+            ),
+        )
+        return
+    facts = _facts()
+    if group.exists:
+        needs = group.min_count
+        facts.add_row("needs", f"{needs} pods together" if needs else "no other pods: basic policy")
+    facts.add_row("has", f"{group.pods} pods, {group.scheduled} of them with a node")
+    facts.add_row("waits for", group.waits_for or "nothing")
+    if group.retry_at > now:
+        facts.add_row("tried again", f"in {group.retry_at - now:.0f} s, or earlier after an event")
+    elif group.waits_for:
+        facts.add_row(
+            "tried again", "when a pod, a node or its PodGroup changes so that it may help"
+        )
+    yield _section(title, facts)
+    if group.cycles:
+        cycles = _table("When", "Result", "Took", "Room for", "Because")
+        for each in group.cycles:
+            repeats = f" (x{each.repeats})" if each.repeats > 1 else ""
+            cycles.add_row(
+                _ago(each.at, now) + repeats,
+                Text(each.result, style=_RESULTS.get(each.result, "")),
+                _milliseconds(each.seconds),
+                f"{each.placed} of {each.tried}",
+                ", ".join(filter(None, (each.message, each.because))),
+            )
+        yield _section("Its last cycles", cycles)
+    members = _table("Pod", "Where", "Because")
+    for member in group.members:
+        where = f"{member.place} on {member.node}" if member.node else member.place
+        members.add_row(member.pod, where, member.message)
+    left = group.pods - len(group.members)
+    yield _section(f"Its pods (without {left} more)" if left > 0 else "Its pods", members)
 
 
 def _attempts(attempts: Sequence[AttemptRecord], now: float) -> Table:

@@ -3,7 +3,7 @@
 ``PodGroup`` is the kind of scheduling.k8s.io, ``LabelledPodGroup`` that of scheduling.x-k8s.io, which pods name by a label.
 """
 
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, ClassVar, Final, NamedTuple
 
 import msgspec
 
@@ -60,6 +60,9 @@ class PodGroupStatus(Object, frozen=True):
 class PodGroup(Named, frozen=True, kw_only=True):
     """scheduling.k8s.io PodGroup, as v1beta1, v1alpha3 and v1alpha2 have it."""
 
+    #: The group of the API.
+    GROUP: ClassVar[str] = "scheduling.k8s.io"
+
     spec: PodGroupSpec = PodGroupSpec()
     status: PodGroupStatus = PodGroupStatus()
 
@@ -85,6 +88,8 @@ class LabelledPodGroupStatus(Object, frozen=True):
 
 class LabelledPodGroup(Named, frozen=True, kw_only=True):
     """scheduling.x-k8s.io/v1alpha1 PodGroup."""
+
+    GROUP: ClassVar[str] = "scheduling.x-k8s.io"
 
     spec: LabelledPodGroupSpec = LabelledPodGroupSpec()
     status: LabelledPodGroupStatus = LabelledPodGroupStatus()

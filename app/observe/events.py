@@ -11,6 +11,7 @@ import msgspec
 
 from app.framework.diagnosis import Diagnosis, Scores
 from app.model.pod import Pod
+from app.model.pod_groups import GroupKey
 from app.state.queue.queued_pod import QueuedPod
 
 
@@ -78,10 +79,16 @@ class AttemptFailed(msgspec.Struct, frozen=True):
 class GroupAttempted(msgspec.Struct, frozen=True):
     """The cycle of a pod group ended; ``result`` is scheduled, unschedulable, waiting_on_preemption or error."""
 
-    namespace: str
-    name: str
+    key: GroupKey
     profile: str
     result: str
+    #: The group's own message: why it is not scheduled; else empty.
+    message: str
+    #: How many pods were tried, and how many of them had a node at once.
+    tried: int
+    placed: int
+    #: The first message of a pod that had none; empty if there is no such pod.
+    because: str
     #: The whole cycle, without the binding cycles.
     seconds: float
 

@@ -4,6 +4,7 @@ from typing import Final
 
 import msgspec
 
+from app.observe.group_histories import GroupCycleRecord
 from app.observe.histories import AttemptRecord, PreemptedBy, Rejection
 
 # Where a pod can be, besides the queues.
@@ -61,6 +62,39 @@ class Leadership(msgspec.Struct, rename="camel", frozen=True):
     holder: str = ""
 
 
+class GroupMember(msgspec.Struct, rename="camel", frozen=True):
+    """A pod of a group: a queue, assumed or bound; its node, or why it has none."""
+
+    pod: str
+    place: str
+    node: str = ""
+    message: str = ""
+
+
+class GroupExplanation(msgspec.Struct, rename="camel", frozen=True):
+    """What is known about the group of a pod."""
+
+    name: str
+    #: The kind and its version, such as ``PodGroup.scheduling.x-k8s.io/v1alpha1``.
+    kind: str
+    #: Whether groups of this kind are read; if not, the pod is scheduled as one without a group.
+    read: bool = True
+    exists: bool = True
+    #: How many pods are scheduled together at least; None if they do not wait for each other.
+    min_count: int | None = None
+    #: How many pods there are, and how many of them have a node.
+    pods: int = 0
+    scheduled: int = 0
+    #: What it waits for; empty if it does not wait.
+    waits_for: str = ""
+    #: When its backoff ends (seconds since the epoch), 0 if it waits for an event.
+    retry_at: float = 0.0
+    #: The last cycles, the oldest first.
+    cycles: tuple[GroupCycleRecord, ...] = ()
+    #: Some of the pods, those without a node first.
+    members: tuple[GroupMember, ...] = ()
+
+
 class Explanation(msgspec.Struct, rename="camel", frozen=True):
     """What is known about one pod."""
 
@@ -79,3 +113,4 @@ class Explanation(msgspec.Struct, rename="camel", frozen=True):
     attempts: list[AttemptRecord] = msgspec.field(default_factory=list)
     moves: tuple[QueueMove, ...] = ()
     preempted: PreemptedBy | None = None
+    group: GroupExplanation | None = None

@@ -17,6 +17,7 @@ import msgspec
 from app.observe.events import AttemptFailed, PodBound, PreemptionStarted, SchedulerEvent, by_type
 from app.observe.explain import Leadership
 from app.observe.feed_nodes import NodeRows
+from app.observe.group_histories import GroupHistories, waits_for
 from app.observe.histories import AttemptRecord, Histories
 from app.observe.metrics.extenders import ExtenderMetrics
 from app.observe.metrics.scheduler import AttemptMetrics, QueueMetrics
@@ -45,6 +46,9 @@ POINT_SECONDS: Final = 1.0
 SLOW_SECONDS: Final = 2.0
 #: Rates and latencies are those of the last seconds.
 WINDOW_SECONDS: Final = 10.0
+
+#: The plugins that gate a pod for its group; the empty one gates none.
+_GANGS: Final = ("", "GangScheduling")
 
 #: Name, problem (empty if there is none), and whether readiness fails with it.
 Health = tuple[str, str, bool]
@@ -114,6 +118,7 @@ class FeedSources(NamedTuple):
     state: SchedulerState
     events: RecentEvents
     histories: Histories
+    groups: GroupHistories
     attempts: AttemptMetrics
     queue: QueueMetrics
     extenders: ExtenderMetrics
@@ -278,6 +283,8 @@ class Feed:
         return pods, [[text, count] for text, count in reasons.most_common(MAX_REASONS) if count]
 
     def _message_of(self, queued: QueuedPod) -> str:
+        if queued.gating_plugin in _GANGS and (told := self._group_waits_for(queued)):
+            return told[:MAX_MESSAGE]
         if queued.gating_plugin:
             return f"{queued.gating_plugin}: {queued.gating_status.message}"[:MAX_MESSAGE]
         if not queued.attempts:
@@ -287,6 +294,15 @@ class Feed:
             if attempt.message:
                 return attempt.message[:MAX_MESSAGE]
         return f"rejected by {', '.join(sorted(queued.rejectors))}" if queued.rejectors else ""
+
+    def _group_waits_for(self, queued: QueuedPod) -> str:
+        groups = self._sources.state.cluster.pod_groups
+        key = groups.key_of(queued.pod)
+        if key is None:
+            return ""
+        cycles = self._sources.groups.of(key)
+        pods = len(groups.members(key))
+        return waits_for(key, groups.get(key), pods, cycles[-1] if cycles else None)
 
     # ------------------------------------------------------------ rates
 

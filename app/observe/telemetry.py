@@ -33,6 +33,7 @@ from app.observe.events import (
 )
 from app.observe.extender_reports import ExtenderReports
 from app.observe.feed import RecentEvents
+from app.observe.group_histories import GroupHistories
 from app.observe.histories import Histories
 from app.observe.metrics.extenders import ExtenderMetrics
 from app.observe.metrics.process import ClientMetrics, LoopLag, ServingMetrics
@@ -65,6 +66,7 @@ class Telemetry:
         self.registry: Final = CollectorRegistry()
         self.families: Final = MetricFamilies(self.registry)
         self.histories: Final = Histories(clock.wall)
+        self.group_histories: Final = GroupHistories(clock.wall)
         #: For the feed.
         self.recent: Final = RecentEvents(clock.wall)
         self.families.computed(
@@ -92,6 +94,7 @@ class Telemetry:
         self.attempts.on(event)
         self._preemptions.on(event)
         self._groups.on(event)
+        self.group_histories.on(event)
         self.histories.on(event)
         self.recent.on(event)
         log_event(event)

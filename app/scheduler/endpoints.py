@@ -85,6 +85,7 @@ class Endpoints:
             scheduler.state,
             scheduler.frameworks,
             telemetry.histories,
+            telemetry.group_histories,
             leadership=self._leadership,
             rng=scheduler.parts.rng.spawn(1)[0],
         )
@@ -117,6 +118,7 @@ class Endpoints:
             state=scheduler.state,
             events=telemetry.recent,
             histories=telemetry.histories,
+            groups=telemetry.group_histories,
             attempts=telemetry.attempts,
             queue=telemetry.queue,
             extenders=telemetry.extender_metrics,

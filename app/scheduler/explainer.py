@@ -11,6 +11,7 @@ import numpy as np
 
 from app.framework.runner import Framework
 from app.model.pod import Pod
+from app.model.pod_groups import group_of
 from app.model.status import SchedulingError
 from app.observe.explain import (
     ASSUMED,
@@ -19,11 +20,14 @@ from app.observe.explain import (
     NOT_OURS,
     Explanation,
     Feasibility,
+    GroupExplanation,
+    GroupMember,
     Leadership,
     QueueMove,
     RankedNode,
     Waiting,
 )
+from app.observe.group_histories import MAX_MESSAGE, GroupHistories, waits_for
 from app.observe.histories import Histories, rejections_of
 from app.scheduler.attempt import NO_NODES, Attempt, NoNodesError, Unfit
 from app.state.columns.resources import Int64
@@ -33,6 +37,8 @@ from app.state.view import Rows
 
 #: Nodes shown with their scores.
 TOP: Final = 10
+#: Pods of a group that are shown.
+MEMBERS: Final = 50
 
 
 class Explainer:
@@ -43,6 +49,7 @@ class Explainer:
         state: SchedulerState,
         frameworks: Mapping[str, Framework],
         histories: Histories,
+        groups: GroupHistories,
         *,
         leadership: Callable[[], Leadership],
         rng: np.random.Generator,
@@ -50,6 +57,7 @@ class Explainer:
         self._state: Final = state
         self._frameworks: Final = frameworks
         self._histories: Final = histories
+        self._groups: Final = groups
         self._leadership: Final = leadership
         self._rng: Final = rng
 
@@ -90,7 +98,57 @@ class Explainer:
             attempts=[] if history is None else history.attempts,
             moves=_moves(queued.moves if queued else history.moves if history else ()),
             preempted=None if history is None else history.preempted,
+            group=self._group(pod),
         )
+
+    # ------------------------------------------------------------ the group
+
+    def _group(self, pod: Pod) -> GroupExplanation | None:
+        """What is known about the pod's group; None without one."""
+        key = group_of(pod)
+        if key is None:
+            return None
+        groups = self._state.cluster.pod_groups
+        path = groups.path_of(key.kind)
+        if not path:
+            return GroupExplanation(key.name, f"PodGroup.{key.kind.GROUP}", read=False)
+        group, members, cycles = groups.get(key), groups.members(key), self._groups.of(key)
+        waiting = list(members.unscheduled.values())
+        return GroupExplanation(
+            key.name,
+            f"PodGroup.{'/'.join(path.split('/')[2:4])}",
+            exists=group is not None,
+            min_count=None if group is None else group.min_count,
+            pods=len(members),
+            scheduled=len(members.scheduled),
+            waits_for=waits_for(key, group, len(members), cycles[-1] if cycles else None),
+            retry_at=self._retry_at(waiting),
+            cycles=tuple(cycles),
+            members=tuple(map(self._member, [*waiting, *members.scheduled.values()][:MEMBERS])),
+        )
+
+    def _retry_at(self, pods: Iterable[Pod]) -> float:
+        """When the first of these backoffs ends; 0 without any."""
+        found = (self._state.queue.get(pod.uid) for pod in pods)
+        backing_off = (Place.BACKOFF, Place.ERROR_BACKOFF)
+        ends = [each.backoff_expiration for each in found if each and each.place in backing_off]
+        return min(ends, default=0.0)
+
+    def _member(self, pod: Pod) -> GroupMember:
+        queued = self._state.queue.get(pod.uid)
+        place, node = self._place(pod, queued)
+        if node:
+            return GroupMember(pod.key, place, node)
+        if queued is not None and queued.gating_plugin:
+            message = f"{queued.gating_plugin}: {queued.gating_status.message}"
+        else:
+            history = self._histories.of(pod.namespace, pod.name)
+            known = history is not None and history.uid == pod.uid
+            attempts = history.attempts if known and history is not None else []
+            message = next((each.message for each in reversed(attempts) if each.message), "")
+        return GroupMember(pod.key, place, message=message[:MAX_MESSAGE])
+
+    # ------------------------------------------------------------ the pod
 
     def _place(self, pod: Pod, queued: QueuedPod | None) -> tuple[str, str]:
         """Where the pod is, and on which node, if any."""

@@ -149,7 +149,7 @@ class GroupCycle:
         if cycle.members:
             profile = cycle.members[0].queued.pod.spec.scheduler_name
             seconds = self.clock.monotonic() - cycle.started
-            self.emit(GroupAttempted(key.namespace, key.name, profile, result, seconds))
+            self.emit(cycle.attempted(profile, result, text, seconds))
             self._status.put(key, result, text)
 
 
@@ -188,6 +188,16 @@ class _Cycle:
         except BaseException:
             self._take_back(self.members)
             raise
+
+    def attempted(
+        self, profile: str, result: GroupResult, text: str, seconds: float
+    ) -> GroupAttempted:
+        """The event about this cycle, which has ended."""
+        unfit = [member.message for member in self.members if member.message]
+        tried, because = len(self.members), unfit[0] if unfit else ""
+        return GroupAttempted(
+            self._key, profile, result, text, tried, tried - len(unfit), because, seconds
+        )
 
     # ------------------------------------------------------------ placing
 

@@ -19,7 +19,16 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from app.observe.explain import Explanation, Feasibility, Leadership, QueueMove, Waiting
+from app.observe.explain import (
+    Explanation,
+    Feasibility,
+    GroupExplanation,
+    GroupMember,
+    Leadership,
+    QueueMove,
+    Waiting,
+)
+from app.observe.group_histories import GroupCycleRecord
 from app.observe.histories import (
     AttemptRecord,
     BindingStep,
@@ -261,6 +270,13 @@ STORY = msgspec.json.encode(
         ],
         moves=(QueueMove(1.0, HTML, HTML),),
         preempted=PreemptedBy(1.0, HTML, HTML, HTML),
+        group=GroupExplanation(
+            HTML,
+            HTML,
+            waits_for=HTML,
+            cycles=(GroupCycleRecord(1.0, 1.0, HTML, HTML, 2, 1, HTML, 1.0),),
+            members=(GroupMember(HTML, HTML, HTML, HTML),),
+        ),
     )
 )
 NODE = {
@@ -329,7 +345,9 @@ async def test_names_and_messages_are_texts(hostile: str, page: Page) -> None:
         assert HTML in await text(page, shown), shown
     await page.ask("document.querySelector('#decision-list .link').click()")
     await page.until("document.querySelector('#detail .facts')")
-    assert (await text(page, "#detail")).count(HTML) > 10
+    told = await text(page, "#detail")
+    assert told.count(HTML) > 15
+    assert f"Pod group {HTML}" in told
     await page.ask("document.querySelector('#preemption-table td:nth-child(3) .link').click()")
     await page.until("document.querySelector('#detail .room')")
     assert (await text(page, "#detail")).count(HTML) > 3

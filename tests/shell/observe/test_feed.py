@@ -9,8 +9,9 @@ import pytest
 from app.extender.config import Verb
 from app.extender.errors import CallOutcome
 from app.extender.events import CallFinished, CallStarted
-from app.framework.testing import make_node, make_pod
+from app.framework.testing import make_node, make_object, make_pod
 from app.model.pod import Pod
+from app.model.pod_groups import GROUP_LABEL, LabelledPodGroup
 from app.observe import feed as module
 from app.observe import feed_nodes
 from app.observe.events import AttemptFailed, NodeSelected, PodBound, PreemptionStarted
@@ -40,6 +41,7 @@ class Studio:
             state=self.state,
             events=self.telemetry.recent,
             histories=self.telemetry.histories,
+            groups=self.telemetry.group_histories,
             attempts=self.telemetry.attempts,
             queue=self.telemetry.queue,
             extenders=self.telemetry.extender_metrics,
@@ -430,6 +432,23 @@ def test_who_waits_and_why():
     assert [pod["pod"] for pod in model.sections["waiting"]] == [f"default/p{n}" for n in range(3)]
     assert model.sections["waiting"][0]["since"] == 10.0
     assert model.sections["queue"]["unschedulable"] == 3
+
+
+def test_pods_of_a_group_wait_for_what_the_group_waits_for():
+    studio = Studio()
+    groups = studio.state.cluster.pod_groups
+    groups.watch(LabelledPodGroup, lambda: "/apis/scheduling.x-k8s.io/v1alpha1/podgroups")
+    for name in ("a", "b"):
+        pod = make_pod(name, labels={GROUP_LABEL: "gang"})
+        studio.state.apply(Change(Pod, None, pod), 10.0)
+    model = studio.open()
+    assert model.sections["reasons"] == [["pod group gang does not exist", 2]]
+    manifest = {"metadata": {"name": "gang", "namespace": "default"}, "spec": {"minMember": 3}}
+    group = make_object(LabelledPodGroup, manifest)
+    studio.state.apply(Change(LabelledPodGroup, None, group), 11.0)
+    studio.advance(module.SLOW_SECONDS)
+    model = studio.fresh()
+    assert model.sections["reasons"] == [["pod group gang: 2 of 3 pods exist", 2]]
 
 
 def test_extenders_and_preemptions():

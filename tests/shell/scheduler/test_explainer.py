@@ -29,6 +29,7 @@ def explainer(world, leadership=LEADING):
         world.state,
         world.scheduler.frameworks,
         world.telemetry.histories,
+        world.telemetry.group_histories,
         leadership=lambda: leadership,
         rng=np.random.default_rng(0),
     )

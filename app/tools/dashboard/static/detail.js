@@ -79,6 +79,7 @@ export function showPod(story, { podLink, nodeLink }) {
       ["uid", story.uid],
     ]),
   ];
+  if (story.group) found.push(...group(story.group, { podLink, nodeLink }));
   const last = story.attempts.at(-1);
   if (last && last.message) found.push(heading("Why"), element("p", {}, last.message));
   if (story.now) found.push(...feasibility(story.now, nodeLink));
@@ -110,6 +111,27 @@ export function showPod(story, { podLink, nodeLink }) {
   if (last && last.victims) found.push(heading("Victims"), element("p", {}, ...last.victimPods.flatMap((key) => [podLink(key), " "]), last.victims > last.victimPods.length ? `and ${last.victims - last.victimPods.length} more` : ""));
   if (last && last.steps.length) found.push(heading("Binding"), table([["step"], ["status"], ["took", "n"]], last.steps.map((step) => [step.name, step.status, duration(step.seconds)])));
   if (story.moves.length) found.push(heading("Queue"), table([["when"], ["event"], ["to"]], story.moves.map((move) => [move.at ? clock(move.at) : "–", move.event, move.place])));
+  return found;
+}
+
+function group(told, { podLink, nodeLink }) {
+  const found = [heading(`Pod group ${told.name}`)];
+  if (!told.read) return [...found, element("p", {}, `${told.kind} is not read here; the pod is scheduled without its group.`)];
+  const cycle = told.cycles.at(-1);
+  found.push(
+    facts([
+      ["kind", told.kind],
+      ["waits for", told.waitsFor],
+      ["needs", told.minCount ? `${count(told.minCount)} pods together` : ""],
+      ["has", `${count(told.pods)} pods, ${count(told.scheduled)} of them with a node`],
+      ["last cycle", cycle ? `${cycle.result}, room for ${count(cycle.placed)} of ${count(cycle.tried)}, ${clock(cycle.at)}` : ""],
+      ["tried again", told.retryAt ? clock(told.retryAt) : ""],
+    ]),
+    table(
+      [["pod"], ["where"], ["why"]],
+      told.members.map((each) => [podLink(each.pod), each.node ? nodeLink(each.node) : PLACES[each.place] || each.place, each.message]),
+    ),
+  );
   return found;
 }
 
