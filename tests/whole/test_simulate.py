@@ -201,6 +201,67 @@ def test_devices_are_given_to_the_claims_of_the_workload(tmp_path):
     assert used == train["nodes"]
 
 
+CORE = "scheduling.k8s.io/v1alpha2"
+CUSTOM = "scheduling.x-k8s.io/v1alpha1"
+
+
+def group(version, name, least):
+    policy = {"gang": {"minCount": least}}
+    spec = {"minMember": least} if version == CUSTOM else {"schedulingPolicy": policy}
+    metadata = {"name": name, "namespace": "shop"}
+    return {"apiVersion": version, "kind": "PodGroup", "metadata": metadata, "spec": spec}
+
+
+def gang_of(version, name, count, cpu):
+    """A Job whose pods belong to a group."""
+    template = {"restartPolicy": "Never"}
+    template |= {} if version == CUSTOM else {"schedulingGroup": {"podGroupName": name}}
+    made = workload("Job", name, cpu=cpu, template=template, parallelism=count, completions=count)
+    if version == CUSTOM:
+        made["spec"]["template"]["metadata"]["labels"]["scheduling.x-k8s.io/pod-group"] = name
+    return made
+
+
+@pytest.mark.parametrize("version", [CORE, "scheduling.k8s.io/v1beta1", CUSTOM])
+def test_groups_run_whole_or_not_at_all(tmp_path, version):
+    objects = [
+        *(group(version, "fits", 3), gang_of(version, "fits", 3, "1")),
+        *(group(version, "large", 6), gang_of(version, "large", 6, "1")),
+        *(group(version, "few", 3), gang_of(version, "few", 2, "1")),
+        gang_of(version, "none", 1, "1"),
+    ]
+    dump = write(tmp_path / "dump.json", node("a", "z1"), node("b", "z2"))
+    page = tmp_path / "page.html"
+    arguments = ["--cluster", dump, "--workload", write(tmp_path / "jobs.json", *objects)]
+    done = simulate(*arguments, "-o", "json", "--page", str(page))
+    assert done.returncode == 1, done.stderr
+    told = json.loads(done.stdout)
+    assert told["isComplete"]
+    groups = {each["name"]: each for each in told["groups"]}
+    assert [name for name, each in groups.items() if each["runs"]] == ["fits"]
+    assert {name: each["placed"] for name, each in groups.items() if not each["runs"]} == {
+        "large": 0,
+        "few": 0,
+        "none": 0,
+    }
+    assert groups["large"]["reason"].startswith("0/2 nodes are available: 2 Insufficient cpu.")
+    assert groups["few"]["reason"] == "pod group few: 2 of 3 pods exist"
+    assert groups["none"]["reason"] == "pod group none does not exist"
+    reasons = {each["name"]: each["reasons"] for each in told["workloads"]}
+    assert reasons["few"][0]["message"] == groups["few"]["reason"]
+    assert reasons["few"][0]["isDecided"]
+    assert "Pod groups" in page.read_text()
+
+
+def test_groups_of_two_versions_are_no_cluster(tmp_path):
+    versions = (CORE, "scheduling.k8s.io/v1beta1")
+    objects = [group(version, "g", 2) for version in versions]
+    dump = write(tmp_path / "dump.json", node("a", "z1"))
+    done = simulate("--cluster", dump, "--workload", write(tmp_path / "w.json", *objects))
+    assert done.returncode == 2
+    assert "PodGroups of several versions" in done.stderr
+
+
 def test_a_workload_that_cannot_be_loaded(tmp_path):
     bad = workload("Deployment", "x", cpu="1")
     bad["spec"]["selector"] = {"matchLabels": {"app": "y"}}

@@ -7,12 +7,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from app.model.pod_groups import LabelledPodGroup
 from app.scheduler.kinds import NAMES, decoders
 from app.sim import EmbeddedCluster
 from app.sim.errors import ApiError
 from app.sim.manifests import ManifestError, Placed, read_objects
 from app.sim.resources.kinds import BY_GROUP_KIND, POD_DISRUPTION_BUDGETS, PODS, Kind, is_stored
 from app.sim.store import Record
+from app.tools.simulate.groups import GROUP_KINDS
 from app.tools.simulate.workloads import (
     EXPANDED,
     OwnerKey,
@@ -105,7 +107,7 @@ def _sort(placed: Placed, kinds: Collection[str], reading: Manifests) -> None:
     name, version = value.get("kind"), value.get("apiVersion")
     if not isinstance(name, str) or not isinstance(version, str) or not name or not version:
         raise ManifestError(f"{place}: no object of Kubernetes: kind or apiVersion is missing")
-    kind = BY_GROUP_KIND.get((version, name))
+    kind = BY_GROUP_KIND.get((version, name)) or GROUP_KINDS.get((version, name))
     if name in kinds and kind is not None and is_stored(kind):
         reading.objects.append(Manifest(kind, value, place))
     else:
@@ -114,16 +116,18 @@ def _sort(placed: Placed, kinds: Collection[str], reading: Manifests) -> None:
 
 Object = dict[str, Any]
 
-CLUSTER_KINDS: Final = (NAMES - {"PodGroup", "LabelledPodGroup"}) | {
+CLUSTER_KINDS: Final = (NAMES - {"LabelledPodGroup"}) | {
     "PriorityClass",
     "ResourceClaimTemplate",
     "RuntimeClass",
+    "PodGroup",
+    "Workload",
 }
 """The kinds read from a dump: those that the scheduler reads, and those needed to admit pods and create claims."""
 WORKLOAD_KINDS: Final = CLUSTER_KINDS | EXPANDED
 """The kinds read from a workload."""
 
-_FIRST: Final = ("Namespace", "PriorityClass", "RuntimeClass", "StorageClass")
+_FIRST: Final = ("Namespace", "PriorityClass", "RuntimeClass", "StorageClass", "Workload")
 _LAST: Final = ("Node", "Pod")
 _DEFAULT_SCHEDULER: Final = "default-scheduler"
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
@@ -263,8 +267,10 @@ class Loader:
 
     def _put(self, kind: Kind, value: Object, *, restored: bool = False) -> Record:
         """Stores an object, and checks that the scheduler can decode it. Raises ApiError or DecodeError."""
+        kind = self._cluster.api.kinds.by_type[kind.group_version, kind.kind]
         record = (self._cluster.restore if restored else self._cluster.apply)(kind, value)
-        decoder = self._decoders.get(kind.kind)
+        is_labelled = kind.group == LabelledPodGroup.GROUP
+        decoder = self._decoders.get("LabelledPodGroup" if is_labelled else kind.kind)
         if decoder is not None:
             decoder.decode(record.raw)
         return record

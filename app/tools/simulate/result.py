@@ -60,6 +60,25 @@ class WorkloadResult(_JsonStruct, frozen=True, kw_only=True):
         return f"{self.kind} {self.namespace}/{self.name}"
 
 
+class GroupResult(_JsonStruct, frozen=True, kw_only=True):
+    """A pod group."""
+
+    api: str
+    """``scheduling.k8s.io`` or ``scheduling.x-k8s.io``."""
+    namespace: str
+    name: str
+    min_count: int
+    """How many pods are scheduled together at least; 0 if they do not wait for each other."""
+    pods: int
+    """Its pods that have not ended, those that ran before included."""
+    placed: int
+    """Those with a node at the end."""
+    runs: bool
+    """Whether enough of its pods have a node."""
+    reason: str
+    """Why not; empty if it runs."""
+
+
 class PreemptedPod(_JsonStruct, frozen=True, kw_only=True):
     """A pod that was preempted."""
 
@@ -119,6 +138,8 @@ class SimulationResult(_JsonStruct, frozen=True, kw_only=True):
     """What was to be placed."""
     pending_before: list[WorkloadResult]
     """The pods that were pending in the cluster, by owner."""
+    groups: list[GroupResult] = []
+    """All pod groups of the cluster and the workload."""
     preempted: list[PreemptedPod]
     nodes: list[NodeUse]
     other_schedulers: dict[str, int]

@@ -7,7 +7,7 @@ import math
 import re
 import tempfile
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
@@ -17,11 +17,13 @@ from rich.console import Console
 
 from app.runtime.clock import SystemClock
 from app.sim import ClusterOptions, EmbeddedCluster, KubeletOptions, ManifestError, NodeOptions
+from app.sim.features import Features
 from app.sim.objects import is_being_deleted
 from app.sim.resources.kinds import EVENTS, NODES, PODS
 from app.sim.store import Object, StoreChange
 from app.tools.pod_tracker import PodTracker, TrackedPod, pods_bound
 from app.tools.simulate.configuration import Configured
+from app.tools.simulate.groups import PodGroups, serve_custom_groups, used_groups
 from app.tools.simulate.loader import CLUSTER_KINDS, WORKLOAD_KINDS, Loader, Manifests, read
 from app.tools.simulate.result import PreemptedPod, SimulationResult
 from app.tools.simulate.summary import node_uses, requested, workload
@@ -73,6 +75,7 @@ class _Simulation:
     async def run(self, dump: Manifests, given: Manifests) -> SimulationResult:
         """Runs the simulation from the dump to the result."""
         kubeconfig = self._folder / "kubeconfig"
+        used = used_groups(each.value for each in (*dump.objects, *given.objects))
         settings = ClusterOptions(
             port=self._options.port,
             nodes=self._options.nodes,
@@ -80,20 +83,27 @@ class _Simulation:
             volumes=True,
             claims=True,
             kubeconfig_out=kubeconfig,
+            features=used.features,
         )
         async with EmbeddedCluster(settings) as cluster:
+            if used.custom:
+                serve_custom_groups(cluster)
+            groups = PodGroups(cluster)
             loader = Loader(cluster, self._options.configuration.schedulers)
             tracker = PodTracker(cluster, self._now, _titles(loader))
             loader.load_cluster(dump)
             before, preemptions = requested(cluster), Preemptions(cluster)
             began = self._now()
-            async with self._scheduling(cluster, tracker, kubeconfig) as quiescence:
+            async with self._scheduling(
+                cluster, tracker, kubeconfig, groups, used.features
+            ) as quiescence:
                 is_complete = await self._act(loader, tracker, given, quiescence)
             seconds = self._now() - began
             return SimulationResult(
                 is_complete=is_complete,
                 seconds=round(seconds, 3),
-                **self._placed(cluster, loader, tracker),
+                **self._placed(cluster, loader, tracker, groups),
+                groups=groups.results(),
                 preempted=preemptions.found,
                 nodes=node_uses(cluster, before, requested(cluster)),
                 other_schedulers=dict(loader.other_schedulers),
@@ -104,7 +114,12 @@ class _Simulation:
 
     @contextlib.asynccontextmanager
     async def _scheduling(
-        self, cluster: EmbeddedCluster, tracker: PodTracker, kubeconfig: Path
+        self,
+        cluster: EmbeddedCluster,
+        tracker: PodTracker,
+        kubeconfig: Path,
+        groups: PodGroups,
+        features: Features,
     ) -> AsyncIterator["Quiescence"]:
         file = self._folder / "scheduler.yaml"
         file.write_text(self._options.configuration.text(kubeconfig), encoding="utf-8")
@@ -113,9 +128,10 @@ class _Simulation:
             flags = (
                 *(f"--secure-port={port}", "--insecure-http"),
                 "--authorization-always-allow-paths=/metrics",
+                *_gates(features),
             )
             async with scheduler(file, *flags, log=log) as child, watched(child):
-                yield Quiescence(cluster, tracker, port, self._now)
+                yield Quiescence(cluster, tracker, groups, port, self._now)
 
     async def _act(
         self, loader: Loader, tracker: PodTracker, given: Manifests, quiescence: "Quiescence"
@@ -142,10 +158,13 @@ class _Simulation:
         return True
 
     def _placed(
-        self, cluster: EmbeddedCluster, loader: Loader, tracker: PodTracker
+        self, cluster: EmbeddedCluster, loader: Loader, tracker: PodTracker, groups: PodGroups
     ) -> dict[str, Any]:
         entries: dict[str, list[TrackedPod]] = defaultdict(list)
+        held = groups.held()
         for entry in tracker.entries:
+            if entry.pod in held and not entry.is_decided:
+                entry.rejection = held[entry.pod]
             entries[entry.workload].append(entry)
         records = cluster.api.store[NODES.storage].records.values()
         zones = {record.name: tracker.zone(record.name) for record in records}
@@ -154,6 +173,12 @@ class _Simulation:
             told = workload(group, entries[group.title], zones)
             found["pending_before" if group.is_from_cluster else "workloads"].append(told)
         return found
+
+
+def _gates(features: Features) -> Iterator[str]:
+    """The flag for the scheduler, if any gate is on."""
+    if features.gates:
+        yield f"--feature-gates={','.join(f'{gate}=true' for gate in sorted(features.gates))}"
 
 
 def _ignore(_bound: int) -> None:
@@ -235,12 +260,14 @@ def _key(pod: dict[str, Any]) -> str:
 
 #: Seconds without a write after which the cluster is quiescent; longer than the delays of its controllers.
 QUIET: Final = 0.3
+#: The same while groups are tried again: seconds without a pod that gets a node or goes. The backoff starts with a second.
+GROUPS_QUIET: Final = 4.0
 _LOOK_SECONDS: Final = 0.05
 _ANSWER_SECONDS: Final = 5.0
 
 #: Metrics that are above zero while the scheduler works, or will work without a change from outside.
 _BUSY: Final = re.compile(
-    r"^(?:"
+    r"^("
     r'scheduler_pending_pods\{queue="(?:active|backoff)"\}'
     r"|scheduler_goroutines\{[^}]*\}"
     r"|aiokube_scheduler_(?:pods_in_flight|unconfirmed_bindings|status_patches_pending|events_queued)"
@@ -248,16 +275,22 @@ _BUSY: Final = re.compile(
     re.MULTILINE,
 )
 
+_BACKOFF: Final = 'scheduler_pending_pods{queue="backoff"}'
+
 
 def _has_finalizers(pod: Object) -> bool:
     """Whether a deleted pod stays because of finalizers, which nothing here removes."""
     return bool(pod["metadata"].get("finalizers"))
 
 
-def is_idle(metrics: str) -> bool:
-    """Whether a scheduler with these metrics does nothing, and will do nothing without a change from outside."""
-    counts = [float(count) for count in _BUSY.findall(metrics)]
-    return bool(counts) and not any(counts)
+def is_idle(metrics: str, retrying: int = 0) -> bool:
+    """Whether a scheduler with these metrics does nothing, and will do nothing without a change from outside.
+
+    ``retrying``: pods that may be in backoff all the same.
+    """
+    counts = {name: float(count) for name, count in _BUSY.findall(metrics)}
+    backoff = counts.get(_BACKOFF, 0.0)
+    return bool(counts) and backoff <= retrying and sum(counts.values()) == backoff
 
 
 class Quiescence:
@@ -265,13 +298,21 @@ class Quiescence:
 
     The scheduler's metrics must show no pod that is active, in backoff, in flight or being bound, no pod may wait for
     terminating victims, and nothing may have been written for QUIET seconds. ``port``: of the scheduler's metrics.
+
+    Pods of groups that found no room are tried again and again: for GROUPS_QUIET seconds no pod may get a node or go.
     """
 
     def __init__(
-        self, cluster: EmbeddedCluster, tracker: PodTracker, port: int, now: Callable[[], float]
+        self,
+        cluster: EmbeddedCluster,
+        tracker: PodTracker,
+        groups: PodGroups,
+        port: int,
+        now: Callable[[], float],
     ) -> None:
         self._cluster: Final = cluster
         self._tracker: Final = tracker
+        self._groups: Final = groups
         self._url: Final = f"http://127.0.0.1:{port}/metrics"
         self._now: Final = now
 
@@ -289,26 +330,38 @@ class Quiescence:
     ) -> bool:
         """Whether the scheduler is idle, still is after QUIET seconds, and nothing was written in between."""
         look(self._tracker.bound)
-        store = self._cluster.api.store
-        revision = store.revision
-        if not self._tracker.is_decided or self._is_awaited():
+        if not self._is_decided() or self._is_awaited():
             return False
-        if not await self._is_idle(session):
+        retrying = self._groups.rejected()
+        mark = self._mark(retrying)
+        if not await self._is_idle(session, retrying):
             return False
-        until = self._now() + QUIET
+        until = self._now() + (GROUPS_QUIET if retrying else QUIET)
         while self._now() < until:
             await asyncio.sleep(_LOOK_SECONDS)
-            if store.revision != revision:
+            if self._mark(retrying) != mark:
                 return False
-        return await self._is_idle(session) and store.revision == revision
+        return await self._is_idle(session, retrying) and self._mark(retrying) == mark
+
+    def _mark(self, retrying: int) -> tuple[int, int]:
+        """What does not change while nothing happens: each attempt of a group writes events."""
+        store = self._cluster.api.store
+        if retrying:
+            return self._tracker.bound, len(store[PODS.storage].records)
+        return store.revision, 0
+
+    def _is_decided(self) -> bool:
+        """Whether every pod is bound or was rejected, or belongs to a group that is not tried."""
+        left = [entry.pod for entry in self._tracker.entries if not entry.is_decided]
+        return not left or self._groups.held().keys() >= set(left)
 
     def _is_awaited(self) -> bool:
         """Whether any pod is terminating: its preemptor may wait for that."""
         pods = self._cluster.api.store[PODS.storage].records.values()
         return any(is_being_deleted(pod.value) and not _has_finalizers(pod.value) for pod in pods)
 
-    async def _is_idle(self, session: aiohttp.ClientSession) -> bool:
+    async def _is_idle(self, session: aiohttp.ClientSession, retrying: int) -> bool:
         with contextlib.suppress(aiohttp.ClientError, TimeoutError):
             async with session.get(self._url) as answer:
-                return answer.ok and is_idle(await answer.text())
+                return answer.ok and is_idle(await answer.text(), retrying)
         return False

@@ -10,7 +10,14 @@ from rich.table import Table
 from rich.text import Text
 
 from app.model.requests import CPU, EPHEMERAL_STORAGE, MEMORY
-from app.tools.simulate.result import NodeUse, Reason, SimulationResult, Usage, WorkloadResult
+from app.tools.simulate.result import (
+    GroupResult,
+    NodeUse,
+    Reason,
+    SimulationResult,
+    Usage,
+    WorkloadResult,
+)
 
 _BINARY: Final = ("", "Ki", "Mi", "Gi", "Ti", "Pi")
 _STEP: Final = 1024
@@ -61,6 +68,8 @@ def report_tables(answer: SimulationResult, *, most: int | None = None) -> Itera
     yield _placement("Where the pods go", answer.workloads)
     if answer.pending_before:
         yield _placement("Pods that were pending in the cluster before", answer.pending_before)
+    if answer.groups:
+        yield _groups(answer.groups)
     reasons = list(_reasons(answer))
     if reasons:
         yield ReportTable("Pending, and why", ("pods", "workload", "reason"), reasons, _PODS)
@@ -83,6 +92,10 @@ def summary(answer: SimulationResult) -> str:
             "There is nothing to place: the workload has no pods, or the cluster has them already."
         )
     parts = [f"{placed} of {pods} pods get a node"]
+    if answer.groups:
+        parts.append(
+            f"{sum(each.runs for each in answer.groups)} of {len(answer.groups)} groups run"
+        )
     if answer.pending:
         parts.append(f"{answer.pending} stay pending")
     others = len(answer.preempted) - evicted
@@ -151,6 +164,23 @@ def _placement(title: str, workloads: Sequence[WorkloadResult]) -> ReportTable:
     rows = list(zip(*columns.values(), strict=True))
     numbers = frozenset(columns) - {"workload", "where"}
     return ReportTable(title, tuple(columns), rows, numbers)
+
+
+def _groups(groups: Sequence[GroupResult]) -> ReportTable:
+    """One row per group."""
+    columns = ("group", "needs", "pods", "placed", "runs", "reason")
+    rows = [
+        (
+            f"{each.namespace}/{each.name}",
+            _or_dash(each.min_count),
+            str(each.pods),
+            _or_dash(each.placed),
+            "yes" if each.runs else "no",
+            each.reason,
+        )
+        for each in groups
+    ]
+    return ReportTable("Pod groups", columns, rows, frozenset({"needs", "pods", "placed"}))
 
 
 def _or_dash(count: int) -> str:

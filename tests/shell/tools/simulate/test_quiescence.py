@@ -10,6 +10,7 @@ from app.sim import EmbeddedCluster
 from app.sim.resources.deletion import DeleteOptions, delete
 from app.sim.resources.kinds import PODS
 from app.tools.pod_tracker import PodTracker
+from app.tools.simulate.groups import PodGroups
 from app.tools.simulate.run import QUIET, Quiescence, is_idle
 from tests.shell.responses import Response, Responses
 from tests.shell.tools.simulate.world import pod
@@ -47,6 +48,12 @@ def test_one_that_shows_nothing_yet():
     assert not is_idle("")
 
 
+def test_groups_that_are_tried_again_do_not_keep_it_busy():
+    assert is_idle(metrics(backoff=3.0), retrying=3)
+    assert not is_idle(metrics(backoff=4.0), retrying=3)
+    assert not is_idle(metrics(backoff=3.0, active=1.0), retrying=3)
+
+
 REFUSED = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no"}
 PORT = 10251
 
@@ -66,7 +73,9 @@ def said():
 
 def settling(cluster, name_of_node):
     now = asyncio.get_running_loop().time
-    return Quiescence(cluster, PodTracker(cluster, now, name_of_node), PORT, now)
+    return Quiescence(
+        cluster, PodTracker(cluster, now, name_of_node), PodGroups(cluster), PORT, now
+    )
 
 
 pytestmark = pytest.mark.looptime
