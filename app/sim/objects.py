@@ -1,6 +1,6 @@
 """The parts every object has: type, metadata, conditions."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 from uuid import uuid4
 
@@ -141,6 +141,21 @@ def controller_reference(value: Object) -> Object | None:
     return None
 
 
+def owner_reference(value: Object) -> Object:
+    """The owner reference to an object, which becomes the controller."""
+    names = {name: value["metadata"][name] for name in ("name", "uid")}
+    types = {name: value[name] for name in ("apiVersion", "kind")}
+    return types | names | {"controller": True, "blockOwnerDeletion": True}
+
+
+def selector_of(workload: Object) -> Any:
+    """The label selector of a workload; that of a ReplicationController is only a map of labels."""
+    selector = workload["spec"].get("selector")
+    if workload["kind"] == "ReplicationController":
+        return {"matchLabels": selector or {}}
+    return selector
+
+
 def has_ended(pod: Object) -> bool:
     """Whether a pod has succeeded or failed."""
     return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
@@ -164,6 +179,21 @@ def with_condition(conditions: list[Any], new: Mapping[str, Any]) -> list[Any]:
     """The conditions with ``new`` replacing the one of its type, or added at the end."""
     kept = [new if known.get("type") == new["type"] else known for known in conditions]
     return kept if new in kept else [*kept, new]
+
+
+def transition_time(conditions: Iterable[Any], type_: str, status: str, now: str) -> str:
+    """When a condition took its status; ``now`` if it had another one, or was not there."""
+    for known in conditions:
+        if known.get("type") == type_ and known.get("status") == status:
+            return str(known.get("lastTransitionTime", now))
+    return now
+
+
+def without_finalizer(value: Object, finalizer: str) -> Object:
+    """The object without one of its finalizers."""
+    metadata = value["metadata"]
+    kept = [each for each in metadata.get("finalizers", ()) if each != finalizer]
+    return value | {"metadata": metadata | {"finalizers": kept}}
 
 
 def is_being_deleted(value: Object) -> bool:

@@ -17,6 +17,7 @@ from app.sim.objects import (
     is_being_deleted,
     is_true,
     labels_of,
+    transition_time,
     with_condition,
 )
 from app.sim.resources.kinds import POD_DISRUPTION_BUDGETS, PODS
@@ -151,15 +152,13 @@ def _desired_healthy(spec: Object, expected: int) -> int:
 
 def _conditions(budget: Object, allowed: int, timestamp: str) -> list[Any]:
     known = budget["status"].get("conditions", [])
+    type_, status = "DisruptionAllowed", "True" if allowed else "False"
     condition = {
-        "type": "DisruptionAllowed",
-        "status": "True" if allowed else "False",
+        "type": type_,
+        "status": status,
         "observedGeneration": budget["metadata"].get("generation", 1),
-        "lastTransitionTime": timestamp,
+        "lastTransitionTime": transition_time(known, type_, status, timestamp),
         "reason": "SufficientPods" if allowed else "InsufficientPods",
         "message": "",
     }
-    for before in known:
-        if before["type"] == condition["type"] and before["status"] == condition["status"]:
-            condition["lastTransitionTime"] = before["lastTransitionTime"]
     return with_condition(known, condition)

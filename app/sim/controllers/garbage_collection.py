@@ -10,7 +10,7 @@ from typing import Final
 from app.sim.api import Api
 from app.sim.controllers.controller import Controller
 from app.sim.errors import ApiError
-from app.sim.objects import is_being_deleted
+from app.sim.objects import is_being_deleted, without_finalizer
 from app.sim.resources.deletion import (
     FOREGROUND,
     ORPHAN,
@@ -230,10 +230,8 @@ class GarbageCollector(Controller[str]):
 
     def _finish(self, kind: Kind, owner: Record, *, finalizer: str) -> None:
         """Removes the finalizer, and with the last one the object."""
-        metadata = dict(owner.value["metadata"])
-        metadata["finalizers"] = [each for each in metadata["finalizers"] if each != finalizer]
-        value = shown(kind, owner.value | {"metadata": metadata})
-        self._api.update(kind, owner.namespace, owner.name, value)
+        value = without_finalizer(owner.value, finalizer)
+        self._api.update(kind, owner.namespace, owner.name, shown(kind, value))
 
 
 def _is_pod(place: Place) -> bool:

@@ -29,7 +29,7 @@ from app.model.quantity import parse
 from app.sim.api import Api
 from app.sim.controllers.controller import Controller
 from app.sim.errors import ApiError
-from app.sim.objects import is_being_deleted, labels_of
+from app.sim.objects import is_being_deleted, labels_of, owner_reference
 from app.sim.resources.deletion import DeleteOptions, delete
 from app.sim.resources.kinds import BY_RESOURCE, NODES, PODS, STORAGE_CLASSES
 from app.sim.selectors import selects_labels
@@ -378,9 +378,7 @@ class EphemeralVolumeController(Controller[Key]):
         namespace, name = _ephemeral_key(pod, volume)
         given = template.get("metadata", {})
         metadata = {part: given[part] for part in ("labels", "annotations") if part in given}
-        owner = {"apiVersion": "v1", "kind": "Pod", "controller": True, "blockOwnerDeletion": True}
-        owner |= {part: pod["metadata"][part] for part in ("name", "uid")}
-        metadata |= {"name": name, "ownerReferences": [owner]}
+        metadata |= {"name": name, "ownerReferences": [owner_reference(pod)]}
         try:
             self._api.create(
                 CLAIMS, namespace, {"metadata": metadata, "spec": dict(template.get("spec", {}))}

@@ -2,7 +2,7 @@
 
 from app.sim.api import Api
 from app.sim.controllers.controller import Controller
-from app.sim.objects import has_ended, is_being_deleted
+from app.sim.objects import has_ended, is_being_deleted, without_finalizer
 from app.sim.resources.kinds import PODS, Kind
 from app.sim.resources.pod_groups import PROTECTION, group_name
 from app.sim.store import Key, StoreChange
@@ -39,8 +39,5 @@ class PodGroupProtectionController(Controller[Key]):
         record = self._api.find(self._groups, *key)
         if record is None or not is_being_deleted(record.value) or key in self._active:
             return
-        metadata = dict(record.value["metadata"])
-        kept = [each for each in metadata.get("finalizers", ()) if each != PROTECTION]
-        if kept != metadata.get("finalizers"):
-            metadata["finalizers"] = kept
-            self._api.update(self._groups, *key, record.value | {"metadata": metadata})
+        if PROTECTION in record.value["metadata"].get("finalizers", ()):
+            self._api.update(self._groups, *key, without_finalizer(record.value, PROTECTION))

@@ -19,7 +19,7 @@ from app.model.devices import FINALIZER, POD_CLAIM_NAME
 from app.sim.api import Api
 from app.sim.controllers.controller import Controller
 from app.sim.errors import ApiError
-from app.sim.objects import is_being_deleted
+from app.sim.objects import is_being_deleted, key_of, without_finalizer
 from app.sim.resources.deletion import DeleteOptions, delete
 from app.sim.resources.kinds import EVENTS, PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS, Kind
 from app.sim.resources.pod_claims import (
@@ -222,26 +222,18 @@ class ResourceClaimController(Controller[tuple[Kind, Key]]):
         return not is_done(record.value)
 
     def _write_status(self, claim: Object, status: Object) -> Object:
-        metadata = claim["metadata"]
-        return self._api.update(
-            RESOURCE_CLAIMS,
-            metadata["namespace"],
-            metadata["name"],
-            claim | {"status": status},
-            subresource="status",
-        )[0].value
+        changed = claim | {"status": status}
+        record, _ = self._api.update(RESOURCE_CLAIMS, *key_of(claim), changed, subresource="status")
+        return record.value
 
     def _remove_finalizer(self, claim: Object) -> None:
         """Removes the finalizer, and with it a claim that is being deleted."""
-        metadata = claim["metadata"]
-        kept = [each for each in metadata["finalizers"] if each != FINALIZER]
-        freed = claim | {"metadata": metadata | {"finalizers": kept}}
-        self._api.update(RESOURCE_CLAIMS, metadata["namespace"], metadata["name"], freed)
+        freed = without_finalizer(claim, FINALIZER)
+        self._api.update(RESOURCE_CLAIMS, *key_of(claim), freed)
 
     def _delete(self, claim: Object) -> None:
-        namespace, name = claim["metadata"]["namespace"], claim["metadata"]["name"]
-        if self._api.find(RESOURCE_CLAIMS, namespace, name) is not None:
-            delete(self._api, RESOURCE_CLAIMS, namespace, name, DeleteOptions())
+        if self._api.find(RESOURCE_CLAIMS, *key_of(claim)) is not None:
+            delete(self._api, RESOURCE_CLAIMS, *key_of(claim), DeleteOptions())
 
 
 def _is_held(claim: Object) -> bool:

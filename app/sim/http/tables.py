@@ -21,6 +21,7 @@ from app.sim.objects import (
     has_ended,
     is_being_deleted,
     is_true,
+    selector_of,
 )
 from app.sim.selectors import selector_text
 from app.sim.store import Object
@@ -136,10 +137,7 @@ def _labels_text(labels: Mapping[str, str] | None) -> str:
 
 
 def _selector(value: Object, _now: float) -> str:
-    selector = value["spec"].get("selector")
-    if selector and value["kind"] == "ReplicationController":
-        selector = {"matchLabels": selector}
-    return selector_text(selector) or _NONE
+    return selector_text(selector_of(value)) or _NONE
 
 
 def _containers(field: str) -> Cell:
@@ -292,16 +290,8 @@ def _involved_name(event: Object, _now: float) -> str:
     return "/".join(filter(None, (involved.get("kind", "").lower(), involved.get("name"))))
 
 
-def _field_path(event: Object, _now: float) -> str:
-    return str(_involved(event).get("fieldPath", ""))
-
-
 def _message(event: Object, _now: float) -> str:
     return str(event.get("message") or event.get("note") or "").strip()
-
-
-def _first_seen(event: Object, now: float) -> str:
-    return _since(_first_time(event), now)
 
 
 def _event_source(event: Object, _now: float) -> str:
@@ -425,10 +415,6 @@ def _controller(value: Object, _now: float) -> str:
     return f"{found['kind'].lower()}/{found['name']}" if found else _NONE
 
 
-def _group_policy(group: Object, _now: float) -> str:
-    return "Gang" if "gang" in group["spec"]["schedulingPolicy"] else "Basic"
-
-
 def _group_workload(group: Object, _now: float) -> str:
     spec = group["spec"]
     reference = spec.get("workloadRef") or (spec.get("podGroupTemplateRef") or {}).get("workload")
@@ -455,10 +441,6 @@ def _ingress_address(value: Object, _now: float) -> str:
     return _joined(each.get("ip") or each.get("hostname") for each in given)
 
 
-def _has_tls(ingress: Object) -> bool:
-    return bool(ingress["spec"].get("tls"))
-
-
 def _quota_use(*, limits: bool) -> Cell:
     """The use of a quota's resources: of limits, or of everything else."""
 
@@ -477,7 +459,13 @@ def _quota_use(*, limits: bool) -> Cell:
 _DEFAULT: Final = _table("Name|Age")
 _EVENTS: Final = _table(
     "Last Seen|Type=type|Reason=reason|Object|Subobject*|Source*|Message|First Seen*|Count*|Name*",
-    *(_last_seen, _involved_name, _field_path, _event_source, _message, _first_seen, _event_count),
+    _last_seen,
+    _involved_name,
+    lambda event, _now: str(_involved(event).get("fieldPath", "")),
+    _event_source,
+    _message,
+    lambda event, now: _since(_first_time(event), now),
+    _event_count,
 )
 _CONTAINERS: Final = (_containers("name"), _containers("image"))
 _REPLICA_SETS: Final = _table(
@@ -526,7 +514,9 @@ _TABLES: Final[Mapping[str, Table]] = {
         *(_of("spec.accessModes", _access_modes), _phase, _of("spec.claimRef", _claim_ref)),
     ),
     "podgroups.scheduling.k8s.io": _table(
-        "Name|Policy|Workload|Status|Age", _group_policy, _group_workload, _group_status
+        "Name|Policy|Workload|Status|Age",
+        _of("spec.schedulingPolicy", lambda policy: "Gang" if "gang" in policy else "Basic"),
+        *(_group_workload, _group_status),
     ),
     "priorityclasses.scheduling.k8s.io": _table(
         "Name|Value:integer=value|Global-Default:boolean=globalDefault|Age"
@@ -568,7 +558,11 @@ _TABLES: Final[Mapping[str, Table]] = {
     ),
     "ingresses.networking.k8s.io": _table(
         "Name|Class=spec.ingressClassName,<none>|Hosts|Address|Ports|Age",
-        *(_hosts, _ingress_address, lambda value, _now: "80, 443" if _has_tls(value) else "80"),
+        *(
+            _hosts,
+            _ingress_address,
+            lambda value, _now: "80, 443" if value["spec"].get("tls") else "80",
+        ),
     ),
     "ingressclasses.networking.k8s.io": _table("Name|Controller=spec.controller|Age"),
     "networkpolicies.networking.k8s.io": _table(

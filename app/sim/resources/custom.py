@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from app.sim.errors import Cause, invalid_value, required
-from app.sim.objects import find_condition
+from app.sim.objects import transition_time
 from app.sim.resources.kinds import KINDS, Kind
 from app.sim.resources.strategy import KindStrategy
 from app.sim.resources.validation import name_mistakes
@@ -150,13 +150,14 @@ def definition_status(definition: Object, timestamp: str, *, conflicting: bool) 
         }
         accepted = {"plural": names["plural"], "kind": ""}
     stored = stored_version(definition).rpartition("/")[2]
+    known_conditions = before.get("conditions") or ()
     versions = [each for each in before.get("storedVersions") or () if each != stored]
     return {
         "conditions": [
             {
                 "type": type_,
                 "status": status,
-                "lastTransitionTime": _since(definition, type_, status) or timestamp,
+                "lastTransitionTime": transition_time(known_conditions, type_, status, timestamp),
                 "reason": reason,
                 "message": message,
             }
@@ -165,9 +166,3 @@ def definition_status(definition: Object, timestamp: str, *, conflicting: bool) 
         "acceptedNames": accepted,
         "storedVersions": [*versions, stored],
     }
-
-
-def _since(definition: Object, type_: str, status: str) -> Any:
-    """When a condition of the definition took its status; None if it has another one."""
-    found = find_condition(definition, type_) or {}
-    return found.get("lastTransitionTime") if found.get("status") == status else None

@@ -3,6 +3,7 @@
 from typing import Any
 
 from app.sim.errors import bad_request, invalid, invalid_value
+from app.sim.objects import selector_of
 from app.sim.resources.kinds import Kind
 from app.sim.selectors import selector_text
 from app.sim.store import Object
@@ -13,10 +14,7 @@ def scale_of(workload: Object) -> Object:
     metadata = workload["metadata"]
     names = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
     status: Object = {"replicas": (workload.get("status") or {}).get("replicas", 0)}
-    selector = workload["spec"].get("selector") or {}
-    if workload["kind"] == "ReplicationController":
-        selector = {"matchLabels": selector}
-    text = selector_text(selector)
+    text = selector_text(selector_of(workload) or {})
     return {
         "kind": "Scale",
         "apiVersion": "autoscaling/v1",

@@ -21,12 +21,16 @@ from app.sim.controllers.workloads.plan import (
 from app.sim.controllers.workloads.replica_sets import plan_replica_set
 from app.sim.controllers.workloads.revisions import CONTROLLER_REVISIONS
 from app.sim.controllers.workloads.stateful_sets import plan_stateful_set
-from app.sim.controllers.workloads.templates import (
-    REPLICA_SETS,
-    owner_reference,
-)
+from app.sim.controllers.workloads.templates import REPLICA_SETS
 from app.sim.errors import ApiError
-from app.sim.objects import controller_reference, generated_name, is_being_deleted, labels_of
+from app.sim.objects import (
+    controller_reference,
+    generated_name,
+    is_being_deleted,
+    labels_of,
+    owner_reference,
+    selector_of,
+)
 from app.sim.resources.deletion import DeleteOptions, delete
 from app.sim.resources.kinds import BY_RESOURCE, NODES, PODS, Kind
 from app.sim.selectors import selects_labels
@@ -321,10 +325,7 @@ def _group_kinds(api: Api) -> tuple[Kind, Kind] | None:
 
 def _selection(workload: Object) -> Callable[[Mapping[str, str]], bool]:
     """The function that says whether labels match the selector of a workload."""
-    selector = workload["spec"].get("selector")
-    if workload["kind"] == "ReplicationController":
-        selector = {"matchLabels": selector or {}}
-    return selects_labels(selector)
+    return selects_labels(selector_of(workload))
 
 
 def _is_orphan_for(value: Object, key: WorkloadKey, uid: str) -> bool:

@@ -3,8 +3,8 @@
 from typing import Final
 
 from app.sim.controllers.workloads.plan import Create, Scene
-from app.sim.controllers.workloads.templates import digest, owner_reference
-from app.sim.objects import find_condition, spelled
+from app.sim.controllers.workloads.templates import digest
+from app.sim.objects import find_condition, owner_reference, spelled
 from app.sim.store import Object
 
 _HASH_LENGTH: Final = 10

@@ -19,7 +19,7 @@ from app.sim.controllers.workloads.plan import (
     is_ready,
 )
 from app.sim.controllers.workloads.templates import INDEX_MARK, indexed_pod, pod_of
-from app.sim.objects import generated_name, has_ended, is_being_deleted
+from app.sim.objects import generated_name, has_ended, is_being_deleted, without_finalizer
 from app.sim.resources.kinds import PODS
 from app.sim.resources.workloads import job_marks
 from app.sim.store import Object
@@ -135,9 +135,7 @@ def _outcome(pod: Object) -> str:
 
 def released(pod: Object) -> Action:
     """Removes the finalizer of a pod that is counted, or never will be."""
-    metadata = dict(pod["metadata"])
-    metadata["finalizers"] = [each for each in metadata["finalizers"] if each != TRACKING]
-    return Update(PODS, pod | {"metadata": metadata})
+    return Update(PODS, without_finalizer(pod, TRACKING))
 
 
 def _wanted(spec: Object, succeeded: int, active: int) -> int:

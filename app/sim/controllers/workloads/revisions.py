@@ -4,8 +4,8 @@ from collections.abc import Collection, Sequence
 from typing import Final
 
 from app.sim.controllers.workloads.plan import Action, Create, Delete, Scene, Update
-from app.sim.controllers.workloads.templates import REVISION_LABEL, owner_reference, template_hash
-from app.sim.objects import labels_of
+from app.sim.controllers.workloads.templates import REVISION_LABEL, template_hash
+from app.sim.objects import labels_of, owner_reference
 from app.sim.resources.kinds import BY_RESOURCE
 from app.sim.store import Object
 

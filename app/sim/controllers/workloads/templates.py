@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from app.sim.objects import spelled
+from app.sim.objects import owner_reference, spelled
 from app.sim.resources.kinds import BY_RESOURCE
 from app.sim.resources.workloads import job_marks
 from app.sim.store import Object
@@ -29,13 +29,6 @@ def digest(text: bytes) -> int:
 def template_hash(template: Any) -> str:
     """A hash of a pod template for the label pod-template-hash; not the value that Kubernetes computes."""
     return spelled(digest(msgspec.json.encode(template, order="sorted")), _HASH_LENGTH)
-
-
-def owner_reference(value: Object) -> Object:
-    """The owner reference to an object."""
-    names = {name: value["metadata"][name] for name in ("name", "uid")}
-    types = {name: value[name] for name in ("apiVersion", "kind")}
-    return types | names | {"controller": True, "blockOwnerDeletion": True}
 
 
 def pod_of(
