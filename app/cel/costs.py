@@ -5,8 +5,9 @@ Reading a variable or a member costs 1, a list 10, a map 30. A function costs 1,
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Final
 
-from app.cel.errors import CostLimitExceeded
+from app.cel.errors import CostLimitExceeded, EvaluationExpired
 from app.cel.kubernetes import Address, Network, Quantity, Semver
 from app.cel.values import Map, Value, is_list, size
 
@@ -15,6 +16,8 @@ LIMIT = 10_000
 MAX_LENGTH = 10 * LIMIT
 """Characters in a computed string; a computed list has at most LIMIT elements. More counts as CostLimitExceeded."""
 MEMBER, LIST, MAP = 1, 10, 30
+#: Units of cost between two looks at the time: about a millisecond.
+_LOOK: Final = 1000
 
 
 class Meter:
@@ -24,6 +27,32 @@ class Meter:
 
     def __init__(self) -> None:
         self.cost = 0
+
+
+class Run(Meter):
+    """One evaluation: the device, the variables, and the cost so far.
+
+    ``pause``: the cost beyond which ``look`` is to be called. ``expired``: whether there is no time left.
+    """
+
+    __slots__ = ("_expired", "device", "frame", "pause")
+
+    def __init__(
+        self, device: Map, slots: int, expired: Callable[[], bool] = lambda: False
+    ) -> None:
+        super().__init__()
+        self.device: Final = device
+        self.frame: Final[list[Value]] = [None] * slots
+        self.pause = _LOOK
+        self._expired: Final = expired
+
+    def look(self) -> None:
+        """Raises CostLimitExceeded and EvaluationExpired."""
+        if self.cost > LIMIT:
+            raise CostLimitExceeded
+        if self._expired():
+            raise EvaluationExpired
+        self.pause = min(LIMIT, self.cost + _LOOK)
 
 
 Cost = Callable[[Sequence[Value], Value], int]

@@ -8,14 +8,9 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from app.cel import costs
+from app.cel.costs import Run
 from app.cel.environment import choose_overload
-from app.cel.errors import (
-    CompileError,
-    CostLimitExceeded,
-    EvaluationAborted,
-    EvaluationError,
-    EvaluationExpired,
-)
+from app.cel.errors import CompileError, EvaluationAborted, EvaluationError
 from app.cel.standard import compiled, contains
 from app.cel.syntax import (
     Bind,
@@ -48,36 +43,6 @@ from app.cel.values import (
     show,
     type_name,
 )
-
-#: Units of cost between two looks at the time: about a millisecond.
-_LOOK: Final = 1000
-
-
-class Run(costs.Meter):
-    """One evaluation: the device, the variables, and the cost so far.
-
-    ``pause``: the cost beyond which ``look`` is to be called. ``expired``: whether there is no time left.
-    """
-
-    __slots__ = ("_expired", "device", "frame", "pause")
-
-    def __init__(
-        self, device: Map, slots: int, expired: Callable[[], bool] = lambda: False
-    ) -> None:
-        super().__init__()
-        self.device: Final = device
-        self.frame: Final[list[Value]] = [None] * slots
-        self.pause = _LOOK
-        self._expired: Final = expired
-
-    def look(self) -> None:
-        """Raises CostLimitExceeded and EvaluationExpired."""
-        if self.cost > costs.LIMIT:
-            raise CostLimitExceeded
-        if self._expired():
-            raise EvaluationExpired
-        self.pause = min(costs.LIMIT, self.cost + _LOOK)
-
 
 Evaluate = Callable[[Run], Value]
 

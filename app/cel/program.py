@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from app.cel import costs
 from app.cel.checker import check, validate
+from app.cel.costs import Run
 from app.cel.errors import (
     CompileError,
     CostLimitExceeded,
@@ -14,7 +15,7 @@ from app.cel.errors import (
 )
 from app.cel.kubernetes import Quantity, Semver
 from app.cel.parser import parse
-from app.cel.planner import Evaluate, Run, plan
+from app.cel.planner import Evaluate, plan
 from app.cel.syntax import Bind, Call, Expr, Ident, Literal, Select, Variable, children
 from app.cel.types import ANY, BOOL
 from app.cel.values import DomainMap, Map, NameMap, Value, type_name

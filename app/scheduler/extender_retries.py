@@ -45,15 +45,12 @@ class ExtenderRetries:
         parts: Parts,
         extenders: Iterable[str],
         reports: ExtenderReports,
-        *,
-        max_timers: int = MAX_TIMERS,
     ) -> None:
         """``extenders``: the names of all configured extenders."""
         self._state: Final = parts.state
         self._names: Final = tuple(extenders)
         self._reports: Final = reports
         self._now: Final = parts.clock.steady
-        self._max_timers: Final = max_timers
         self._rejected_pods: Final[dict[str, _RejectedPod]] = {}
         self._timers = 0
         #: When the rejected pods are tried again because others have gone.
@@ -104,7 +101,7 @@ class ExtenderRetries:
         if rejected is None:
             return
         self._stop(rejected)
-        if self._timers < self._max_timers:
+        if self._timers < MAX_TIMERS:
             self._timers += 1
             rejected.timer = asyncio.get_running_loop().call_later(
                 max(seconds, SHORTEST_RETRY), self._due, rejected

@@ -117,20 +117,12 @@ class Scheduler:
         self.writer: Final = KubeWriter(
             api.transport, may_write=api.may_write, rng=self._rng, pods=self.state.pods
         )
-        self.patcher: Final = StatusPatcher(
-            self.writer,
-            self._spawn,
-            backlog=lambda: self.state.ready,
-            budget=runtime.budgets.status_patches,
-        )
+        self.patcher: Final = self._make_patcher()
         self._pod_events: Final = PodEvents(api.events)
         self._reports: Final = Reports(self._pod_events, self.patcher)
         self._telemetry.extender_reports.send_to(self._pod_events)
-        self.retries: Final = ExtenderRetries(
-            self.parts,
-            [extender.name for extender in chain.all],
-            self._telemetry.extender_reports,
-        )
+        names = [extender.name for extender in chain.all]
+        self.retries: Final = ExtenderRetries(self.parts, names, self._telemetry.extender_reports)
         self.shadows: Final = self._make_shadows(profiles)
         self.kubelet_rejections: Final = KubeletRejections(
             api.transport, self._spawn, leads=api.may_write
@@ -264,6 +256,14 @@ class Scheduler:
         return handle
 
     # ------------------------------------------------------------ attempts and bindings
+
+    def _make_patcher(self) -> StatusPatcher:
+        return StatusPatcher(
+            self.writer,
+            self._spawn,
+            backlog=lambda: self.state.ready,
+            budget=self._runtime.budgets.status_patches,
+        )
 
     def _make_evictor(self) -> Evictor:
         return Evictor(

@@ -186,11 +186,6 @@ def pod_status(pod: Object, _now: float = 0.0) -> str:
     status = pod.get("status", {})
     if is_being_deleted(pod) and status.get("reason") != "NodeLost" and not has_ended(pod):
         return "Terminating"
-    return _reason(pod)
-
-
-def _reason(pod: Object) -> str:
-    status = pod.get("status", {})
     text = status.get("reason") or status.get("phase", "")
     scheduled = find_condition(pod, "PodScheduled")
     if scheduled is not None and scheduled.get("reason") == "SchedulingGated":
@@ -251,10 +246,8 @@ def _node_status(node: Object, _now: float) -> str:
 
 def _roles(labels: Mapping[str, str] | None) -> str:
     prefix = "node-role.kubernetes.io/"
-    return (
-        _joined(sorted(k.removeprefix(prefix) for k in labels or () if k.startswith(prefix)))
-        or _NONE
-    )
+    roles = sorted(k.removeprefix(prefix) for k in labels or () if k.startswith(prefix))
+    return _joined(roles) or _NONE
 
 
 def _address(kind: str) -> Cell:
@@ -370,10 +363,6 @@ def _ports(ports: Iterable[Object] | None) -> str:
 def _port(port: Object) -> str:
     node_port = f":{port['nodePort']}" if port.get("nodePort") else ""
     return f"{port['port']}{node_port}/{port['protocol']}"
-
-
-def _config_map_size(value: Object, _now: float) -> int:
-    return _count(value.get("data")) + _count(value.get("binaryData"))
 
 
 def _claim_state(claim: Object, _now: float) -> str:
@@ -581,7 +570,10 @@ _TABLES: Final[Mapping[str, Table]] = {
         "Name|Type=spec.type|Cluster-IP=spec.clusterIP,<none>|External-IP|Port(s)|Age|Selector*",
         *(_external_ip, _of("spec.ports", _ports), _of("spec.selector", _labels_text)),
     ),
-    "configmaps": _table("Name|Data:integer|Age", _config_map_size),
+    "configmaps": _table(
+        "Name|Data:integer|Age",
+        lambda value, _now: _count(value.get("data")) + _count(value.get("binaryData")),
+    ),
     "secrets": _table("Name|Type=type|Data:integer|Age", _of("data", _count)),
     "storageclasses.storage.k8s.io": _table(
         "Name=()|Provisioner=provisioner|ReclaimPolicy=reclaimPolicy"

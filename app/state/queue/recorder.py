@@ -1,13 +1,35 @@
 """The queue's reports to the shell: metrics and failures of plugins."""
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 from app.model.pod import Pod
+from app.state.queue.queued_pod import (
+    ACTIVE,
+    BACKOFF,
+    ERROR_BACKOFF,
+    GATED,
+    UNSCHEDULABLE,
+    WAITING,
+    Cause,
+    Place,
+    QueuedPod,
+)
 
 #: ``hint(pod, old, new)``: whether the change of an object may make ``pod`` schedulable (True: Queue, False:
 #: QueueSkip). ``old`` is None if the object was added, ``new`` if it was deleted.
 HintFunction = Callable[[Pod, Any, Any], bool]
+
+#: The label of a place in metrics; incoming gated pods are counted as unschedulable.
+_METRIC_QUEUE: Final[Mapping[Place, str]] = {
+    ACTIVE: "active",
+    BACKOFF: "backoff",
+    ERROR_BACKOFF: "backoff",
+    UNSCHEDULABLE: "unschedulable",
+    GATED: "unschedulable",
+}
+#: Causes for which a move from unschedulable to gated is counted as incoming, although the label is the same.
+_COMING_BACK: Final[frozenset[Cause]] = frozenset({"Event", "Timeout"})
 
 
 class QueueRecorder:
@@ -34,3 +56,22 @@ class QueueRecorder:
 
     def plugin_failed(self, plugin: str, point: str, pod: Pod, error: Exception) -> None:
         """A plugin raised at PreEnqueue (the pod stays gated) or in a queueing hint (counts as Queue)."""
+
+
+def report_move(
+    recorder: QueueRecorder,
+    queued: QueuedPod,
+    start: Place,
+    finish: Place,
+    cause: Cause,
+    event: str,
+) -> None:
+    """Reports that a pod has moved; ``event``: why, as metrics name it."""
+    came = _METRIC_QUEUE.get(finish)
+    if came is not None and (came != _METRIC_QUEUE.get(start) or cause in _COMING_BACK):
+        recorder.incoming(came, event)
+    rejectors = queued.rejectors
+    if rejectors and (start in WAITING) is not (waits := finish in WAITING):
+        profile = queued.pod.spec.scheduler_name
+        for plugin in rejectors:
+            recorder.unschedulable(plugin, profile, 1 if waits else -1)

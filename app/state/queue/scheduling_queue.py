@@ -56,7 +56,6 @@ from app.state.queue.queued_pod import (
     LEGAL_MOVES,
     OUTSIDE,
     UNSCHEDULABLE,
-    WAITING,
     Cause,
     InvalidTransition,
     Lane,
@@ -64,7 +63,7 @@ from app.state.queue.queued_pod import (
     QueuedPod,
     QueueStatistics,
 )
-from app.state.queue.recorder import QueueRecorder
+from app.state.queue.recorder import QueueRecorder, report_move
 from app.state.queue.unschedulable_pods import (
     MAX_STEP,
     PendingEvent,
@@ -80,16 +79,6 @@ FLUSH_UNSCHEDULABLE_SECONDS: Final = 30
 #: The most events that may wait to be applied.
 MAX_PENDING_EVENTS: Final = 1000
 
-#: The label of a place in metrics; incoming gated pods are counted as unschedulable.
-_METRIC_QUEUE: Final[Mapping[Place, str]] = {
-    ACTIVE: "active",
-    BACKOFF: "backoff",
-    ERROR_BACKOFF: "backoff",
-    UNSCHEDULABLE: "unschedulable",
-    GATED: "unschedulable",
-}
-#: Causes for which a move from unschedulable to gated is counted as incoming, although the label is the same.
-_COMING_BACK: Final[frozenset[Cause]] = frozenset({"Event", "Timeout"})
 _POD_ADD: Final = UNSCHEDULABLE_POD_ADD.label
 _POD_UPDATE: Final = UNSCHEDULABLE_POD_UPDATE.label
 #: Events after which the nomination in the pod's status is taken over.
@@ -506,19 +495,7 @@ class SchedulingQueue:
                 queued.place = OUTSIDE
                 self._unregister(queued)
                 raise
-        self._report(queued, start, finish, cause, event)
-
-    def _report(
-        self, queued: QueuedPod, start: Place, finish: Place, cause: Cause, event: str
-    ) -> None:
-        came = _METRIC_QUEUE.get(finish)
-        if came is not None and (came != _METRIC_QUEUE.get(start) or cause in _COMING_BACK):
-            self._recorder.incoming(came, event)
-        rejectors = queued.rejectors
-        if rejectors and (start in WAITING) is not (waits := finish in WAITING):
-            profile = queued.pod.spec.scheduler_name
-            for plugin in rejectors:
-                self._recorder.unschedulable(plugin, profile, 1 if waits else -1)
+        report_move(self._recorder, queued, start, finish, cause, event)
 
     def _register(self, queued: QueuedPod) -> None:
         pod = queued.pod

@@ -13,6 +13,7 @@ from app.extender.transport import ExtenderResponse
 from app.model.objects import Node
 from app.model.selectors import from_map
 from app.observe.extender_reports import ExtenderReports
+from app.scheduler import extender_retries
 from app.serving.extenders import PodName, WakeRequest
 from tests.shell.extender.fakes import URL, Seen, ok
 from tests.shell.scheduler.extender_world import World, scripted
@@ -730,10 +731,10 @@ class TestRequeue:
         assert ("p", "Scheduled", "n1") in world.told
         assert any("card is busy" in note for _, _, note in world.told)
 
-    async def test_timers_are_bounded(self):
+    async def test_timers_are_bounded(self, monkeypatch):
+        monkeypatch.setattr(extender_retries, "MAX_TIMERS", 2)
         ext = scripted(refuses(**{"Retry-After": "50"}))
         async with World(ext).running() as world:
-            world.retries._max_timers = 2
             world.nodes("n1")
             for number in range(5):
                 world.pod(f"p{number}")
