@@ -318,14 +318,13 @@ GATES: Final[Mapping[bool, frozenset[str]]] = {
             "TaintTolerationComparisonOperators",
             "TopologyAwareWorkloadScheduling",
             "VolumeLimitScaling",
-            "WorkloadAwarePreemption",
         ]
     ),
 }
 """The feature gates of kube-scheduler 1.36 that are on here, and those that are off: not built."""
 
 
-SWITCHES: Final = frozenset({"GangScheduling", "GenericWorkload"})
+SWITCHES: Final = frozenset({"GangScheduling", "GenericWorkload", "WorkloadAwarePreemption"})
 """The feature gates that can be turned on."""
 
 

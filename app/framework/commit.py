@@ -10,6 +10,7 @@ from app.framework.interface import (
     CycleState,
     Effects,
     PermitPlugin,
+    PodGroupPostFilterPlugin,
     PostBindPlugin,
     PostFilterPlugin,
     PostFilterResult,
@@ -197,6 +198,14 @@ class CommitPoints:
                 faults.append(error)
         if faults:
             raise ExceptionGroup(f"{point} of {pod.key}", faults)
+
+    @property
+    def pod_group_post_filter(self) -> PodGroupPostFilterPlugin | None:
+        """The first PostFilter plugin that preempts for groups; None if there is none."""
+        for plugin in self._post_filter:
+            if hasattr(plugin, "pod_group_post_filter"):
+                return cast("PodGroupPostFilterPlugin", plugin)
+        return None
 
     async def post_filter(
         self, state: CycleState, pod: Pod, diagnosis: Diagnosis, effects: Effects

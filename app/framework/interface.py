@@ -14,7 +14,7 @@ they write to the API server through ``Effects``.
 Order, skipping and errors follow kube-scheduler's rules (docs/spec/framework.md).
 """
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
@@ -27,6 +27,7 @@ from app.model.cluster_event import Action, ClusterEvent, Resource
 from app.model.devices import ResourceClaim
 from app.model.objects import PersistentVolume, PersistentVolumeClaim
 from app.model.pod import Pod, PodTemplate
+from app.model.pod_groups import GroupKey
 from app.model.status import Code, Status
 from app.state.cluster import Cluster
 from app.state.columns.labels import Mask
@@ -187,6 +188,23 @@ class PostFilterResult(msgspec.Struct, frozen=True):
     nominated_node: str | None = None
 
 
+class GroupMember(msgspec.Struct, frozen=True):
+    """A pod of a group that was decided."""
+
+    pod: Pod
+    #: Whether it fits, and is counted on its node.
+    fits: bool
+    #: Nodes that were rejected for it by extenders.
+    refused: frozenset[str] = frozenset()
+
+
+class PodGroupPostFilterResult(msgspec.Struct, frozen=True):
+    """The result for a group. ``nodes``: by pod uid, where pods of the group fit once the victims are gone."""
+
+    status: Status
+    nodes: Mapping[str, str] = {}
+
+
 class EvictionProgress(Protocol):
     """Is notified of the progress of an eviction; ``end`` follows every ``begin``."""
 
@@ -201,14 +219,29 @@ class EvictionProgress(Protocol):
 
 
 class Eviction(msgspec.Struct, frozen=True):
-    """The pods to evict from a node for a preemptor; ``victims`` most important first."""
+    """The pods to evict for a preemptor; ``victims`` most important first."""
 
+    #: For a group, the first of its pods.
     preemptor: Pod
+    #: The victims' node; CLUSTER for a group, whose victims are on several nodes.
     node_name: str
     victims: tuple[Pod, ...]
     progress: EvictionProgress
     #: How many PodDisruptionBudgets the evictions violate.
     num_pdb_violations: int = 0
+    #: The uid of the group that preempts, and its other pods.
+    group_uid: str = ""
+    mates: tuple[Pod, ...] = ()
+
+    @property
+    def uid(self) -> str:
+        """The uid of the preemptor: of the group if there is one."""
+        return self.group_uid or self.preemptor.uid
+
+    @property
+    def kind(self) -> str:
+        """The preemptor's kind, as messages name it."""
+        return "podgroup" if self.group_uid else "pod"
 
 
 class ResourceClaimEffects(Protocol):
@@ -473,6 +506,23 @@ class PostFilterPlugin(Plugin, Protocol):
         self, state: CycleState, pod: Pod, diagnosis: Diagnosis, effects: Effects
     ) -> PostFilterResult:
         """Success with a nominated node, or Unschedulable."""
+
+
+class PodGroupPostFilterPlugin(PostFilterPlugin, Protocol):
+    """Runs when too few pods of a group fit."""
+
+    async def pod_group_post_filter(
+        self,
+        key: GroupKey,
+        members: Sequence[GroupMember],
+        need: int,
+        effects: Effects,
+        rows: npt.NDArray[np.intp] | None = None,
+    ) -> PodGroupPostFilterResult:
+        """Success if ``need`` more of the members fit after an eviction, which has started then; otherwise why not.
+
+        ``rows`` (intp[n], ascending): the domain in which the group is placed; None for all nodes.
+        """
 
 
 class ReservePlugin(Plugin, Protocol):

@@ -45,10 +45,22 @@ class GroupPolicy(Object, frozen=True):
     gang: GangPolicy | None = None
 
 
+class AllPods(Object, frozen=True):
+    """All pods of the group are evicted, or none."""
+
+
+class DisruptionMode(Object, frozen=True):
+    """The disruption mode in v1beta1 and v1alpha3; v1alpha2 has a text."""
+
+    all: AllPods | None = None
+
+
 class PodGroupSpec(Object, frozen=True):
     """scheduling.k8s.io PodGroupSpec."""
 
     scheduling_policy: GroupPolicy = GroupPolicy()
+    disruption_mode: str | DisruptionMode | None = None
+    priority: int | None = None
 
 
 class PodGroupStatus(Object, frozen=True):
@@ -71,6 +83,17 @@ class PodGroup(Named, frozen=True, kw_only=True):
         """How many pods are scheduled together at least; None if they do not wait for each other."""
         gang = self.spec.scheduling_policy.gang
         return None if gang is None else gang.min_count
+
+    @property
+    def priority(self) -> int | None:
+        """The priority of the group as a whole, whatever its pods' is."""
+        return self.spec.priority or 0
+
+    @property
+    def disrupted_whole(self) -> bool:
+        """Whether all of its pods are evicted, or none."""
+        mode = self.spec.disruption_mode
+        return mode.all is not None if isinstance(mode, DisruptionMode) else mode == "PodGroup"
 
 
 class LabelledPodGroupSpec(Object, frozen=True):
@@ -98,6 +121,16 @@ class LabelledPodGroup(Named, frozen=True, kw_only=True):
     def min_count(self) -> int | None:
         """spec.minMember; None if it is 1 or less."""
         return self.spec.min_member if self.spec.min_member > 1 else None
+
+    @property
+    def priority(self) -> int | None:
+        """None: the kind has no priority; that of its least important pod counts."""
+        return None
+
+    @property
+    def disrupted_whole(self) -> bool:
+        """The kind has no disruption mode: each pod is evicted alone."""
+        return False
 
 
 AnyPodGroup = PodGroup | LabelledPodGroup

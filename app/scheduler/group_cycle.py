@@ -3,7 +3,7 @@
 A pod that is popped brings the other waiting pods of its group. They are decided one after another, and each that fits is
 assumed: it is counted on its node at once, and nothing is written. If enough pods have a node in the end, their binding cycles
 start. If not, all of them are taken back, last first. Victims of preemptions are evicted only if with their room the group has
-enough pods.
+enough pods. With the gate WorkloadAwarePreemption these are chosen for the group as a whole, after its pods were decided.
 
 Without extenders other tasks run in between, but no other attempt does. With extenders other pods are decided meanwhile, with
 the assumed pods counted. Only one group waits for extenders at a time, so two groups cannot each hold what the other needs.
@@ -17,7 +17,8 @@ from typing import Any, Final, cast
 import msgspec
 
 from app.framework.diagnosis import Diagnosis
-from app.framework.interface import Effects, Eviction
+from app.framework.interface import Effects, Eviction, GroupMember
+from app.framework.runner import Framework
 from app.model.gotext import quote
 from app.model.pod import Pod
 from app.model.pod_groups import GroupKey
@@ -47,6 +48,9 @@ TOO_FEW: Final = (
     "one or more plugins asked to wait and no plugin rejected pod"
 )
 PREEMPTING: Final = "pod group is waiting for preemption to complete"
+NO_PREEMPTION: Final = (
+    "default preemption plugin is not registered, workload aware preemption is disabled"
+)
 _SCHEDULERS: Final = (
     "all pods in a single pod group should have the same .spec.schedulerName set, got: {} and {}"
 )
@@ -169,6 +173,11 @@ class _Cycle:
         self._attempt_for: Final = attempt_for
         self._effects: Final = _HeldEffects(parent.effects)
         self.started: Final = parent.clock.monotonic()
+        self._framework: Framework | None = None
+        #: Why no preemption gives the group enough room; "" if none was planned.
+        self._no_preemption = ""
+        #: If a preemption of the whole group gives it enough room: where its pods fit then (nodes by uid).
+        self._planned: Mapping[str, str] | None = None
         #: Without the pods that must not be tried.
         self.members: Final = [_Member(queued) for queued in pods]
 
@@ -176,6 +185,8 @@ class _Cycle:
         """Places the pods, then starts their binding cycles or requeues them. Returns the outcome and why it is not better."""
         try:
             await self._place_all()
+            if self._parent.groups.preempted_whole and self._members_lack_room():
+                await self._preempt_whole()
             self._check()
             return self._settle()
         except _GroupFault as fault:
@@ -218,6 +229,7 @@ class _Cycle:
         if attempt is None:
             self.members.remove(member)
             return
+        self._framework = attempt.framework
         started = self._parent.clock.monotonic()
         try:
             try:
@@ -288,6 +300,52 @@ class _Cycle:
                 member.queued, assumed, choice, attempt.framework, attempt.state, self.started
             )
 
+    def _members_lack_room(self) -> bool:
+        """Whether too few pods have a node, and none preempts by itself."""
+        if not self.members or any(member.preempts for member in self.members):
+            return False
+        return not (any(member.fits for member in self.members) and self._enough(0))
+
+    async def _preempt_whole(self) -> None:
+        """Plans a preemption for the group as a whole. Raises _GroupFault."""
+        plugin = None if self._framework is None else self._framework.pod_group_post_filter
+        if plugin is None:
+            self._no_preemption = NO_PREEMPTION
+            return
+        group = self._parent.groups.get(self._key)
+        least = 1 if group is None else group.min_count or 1
+        need = max(1, least - len(self._parent.groups.members(self._key).scheduled))
+        members = [
+            GroupMember(member.queued.pod, member.fits, self._refused(member))
+            for member in self.members
+        ]
+        effects = cast("Effects", self._effects)
+        result = await plugin.pod_group_post_filter(self._key, members, need, effects)
+        if result.status.ok:
+            self._planned = result.nodes
+        elif result.status.code.rejected:
+            self._no_preemption = result.status.message
+        else:
+            raise _GroupFault(result.status.message)
+
+    def _refused(self, member: _Member) -> frozenset[str]:
+        """The nodes that extenders rejected for a pod."""
+        if member.diagnosis is None:
+            return frozenset()
+        names = self._state.table.names
+        return frozenset(names[row] for row in member.diagnosis.by_row)
+
+    def _still_planned(self) -> bool:
+        """Whether the group has a plan, and its pods are still there."""
+        if self._planned is None:
+            return False
+        there = [
+            member
+            for member in self.members
+            if member.queued.pod.uid in self._planned and self._waits(member.queued.pod)
+        ]
+        return bool(there) and self._enough(-len(there))
+
     def _waits(self, pod: Pod) -> bool:
         """Whether the pod still needs a node."""
         current = self._state.pods.get(pod.key)
@@ -318,7 +376,8 @@ class _Cycle:
         preempting = [member for member in self.members if member.preempts]
         if any(member.fits for member in self.members) and self._enough(len(preempting)):
             self._take_back(preempting)
-            self._evict()
+            if self._planned is None:
+                self._evict()
             for member in tuple(self.members):
                 assumed, member.assumed = member.assumed, None
                 if assumed is None:
@@ -327,19 +386,26 @@ class _Cycle:
                     member.settled = True
                     self._bind(assumed)
             return "scheduled", ""
-        waits = bool(preempting) and self._enough(0)
-        nodes = {id(m): m.assumed.pod.node_name for m in self.members if m.assumed is not None}
+        planned = self._still_planned()
+        waits = planned or (bool(preempting) and self._enough(0))
+        nodes = dict(self._planned or {})
+        for member in self.members:
+            if member.assumed is not None:
+                nodes[member.queued.pod.uid] = member.assumed.pod.node_name
         self._take_back(self.members)
         if waits:
             self._evict()
-        text = PREEMPTING if waits else TOO_FEW
+        text = TOO_FEW if not waits else UNSCHEDULABLE if planned else PREEMPTING
         for member in self.members:
             if waits:
-                member.nominated = nodes.get(id(member), member.nominated)
+                member.nominated = nodes.get(member.queued.pod.uid, member.nominated)
             else:
                 member.nominated = ""
             self._requeue(member, text)
-        return ("waiting_on_preemption", PREEMPTING) if waits else ("unschedulable", UNSCHEDULABLE)
+        if waits:
+            return "waiting_on_preemption", text
+        reasons = (UNSCHEDULABLE, self._no_preemption) if self._no_preemption else (UNSCHEDULABLE,)
+        return "unschedulable", ", ".join(reasons)
 
     def _enough(self, preempting: int) -> bool:
         """Whether enough pods of the group have a node, with those of earlier cycles, without ``preempting`` of them."""

@@ -40,8 +40,8 @@ NOT_LEADING_SECONDS: Final = 1.0
 
 _CONDITION: Final = "DisruptionTarget"
 _REASON: Final = "PreemptionByScheduler"
-_MESSAGE: Final = "{}: preempting to accommodate a higher priority pod"
-_NOTE: Final = "Preempted by pod {} on node {}{}"
+_MESSAGE: Final = "{}: preempting to accommodate a higher priority {}"
+_NOTE: Final = "Preempted by {} {} on node {}{}"
 _IN_MEMORY: Final = " (in kube-scheduler memory)."
 
 
@@ -77,14 +77,14 @@ class Evictor:
     def start(self, eviction: Eviction) -> None:
         """Starts to evict; does nothing if all victims are terminating already or the preemptor no longer needs a node."""
         preemptor, victims = eviction.preemptor, eviction.victims
-        if not self._waits(preemptor):
+        if not any(map(self._waits, (preemptor, *eviction.mates))):
             return
         staying = [victim for victim in victims if not victim.terminating]
         if not staying:
             return
         self._decided(eviction)
         self._emit(PreemptionStarted(preemptor, eviction.node_name, victims))
-        eviction.progress.begin(preemptor.uid)
+        eviction.progress.begin(eviction.uid)
         self.preemptions.add(1)
         self._spawn(self._run(eviction, staying), "preempt")
 
@@ -99,17 +99,20 @@ class Evictor:
         )
 
     async def _run(self, eviction: Eviction, victims: Sequence[Pod]) -> None:
-        uid, done, started = eviction.preemptor.uid, False, self._clock.monotonic()
+        done, started = False, self._clock.monotonic()
         try:
             done = await self._make_room(eviction, victims)
         except Exception:
             log.exception("Error preempting for pod %s", eviction.preemptor.key)
         finally:
-            free = eviction.progress.end(uid, evicted=done)
+            free = eviction.progress.end(eviction.uid, evicted=done)
             self.preemptions.add(-1)
             self._emit(PreemptionFinished(self._clock.monotonic() - started, succeeded=done))
-        if not done or (free and self._state.queue.where(uid) is GATED):
-            self._state.activate((eviction.preemptor,), self._clock.steady())
+        where = self._state.queue.where
+        pods = (eviction.preemptor, *eviction.mates)
+        woken = [pod for pod in pods if not done or (free and where(pod.uid) is GATED)]
+        if woken:
+            self._state.activate(woken, self._clock.steady())
 
     async def _make_room(self, eviction: Eviction, victims: Sequence[Pod]) -> bool:
         """Whether all victims are gone or terminating."""
@@ -120,7 +123,7 @@ class Evictor:
                 tasks = [group.create_task(self._evict(victim, eviction)) for victim in others]
             if not all(task.result() for task in tasks):
                 return False
-        eviction.progress.last(eviction.preemptor.uid, last)
+        eviction.progress.last(eviction.uid, last)
         return await self._evict(last, eviction)
 
     def _clear_nominations(self, eviction: Eviction) -> None:
@@ -138,7 +141,7 @@ class Evictor:
                 self._report(victim, eviction, _IN_MEMORY)
                 return True
             try:
-                if await self._write(victim, eviction.preemptor):
+                if await self._write(victim, eviction):
                     self._report(victim, eviction, "")
             except NotLeading:
                 # The preemptor is tried again after that; it would only fail again at once.
@@ -154,9 +157,9 @@ class Evictor:
                 return False
             return True
 
-    async def _write(self, victim: Pod, preemptor: Pod) -> bool:
+    async def _write(self, victim: Pod, eviction: Eviction) -> bool:
         """Marks and deletes a victim; False if it was gone already. Raises KubeError."""
-        message = _MESSAGE.format(preemptor.spec.scheduler_name)
+        message = _MESSAGE.format(eviction.preemptor.spec.scheduler_name, eviction.kind)
         condition = ConditionChange(_CONDITION, "True", _REASON, message)
         try:
             await self._writer.patch_pod_status(victim, condition=condition, now=self._clock.wall())
@@ -172,7 +175,7 @@ class Evictor:
             kind="Normal",
             reason="Preempted",
             action="Preempting",
-            note=_NOTE.format(preemptor.uid, eviction.node_name, suffix),
+            note=_NOTE.format(eviction.kind, eviction.uid, eviction.node_name, suffix),
             now=self._clock.wall(),
             reporter=preemptor.spec.scheduler_name,
         )

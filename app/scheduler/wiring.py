@@ -62,6 +62,8 @@ from app.state.scheduler_state import (
 
 log = logging.getLogger(__name__)
 
+#: The feature gate with which preemption sees pod groups as a whole.
+_WHOLE_PREEMPTION: Final = "WorkloadAwarePreemption"
 #: Seconds after which a pod that waits for an event is tried again without one (kube-scheduler's flag of this name).
 MAX_IN_UNSCHEDULABLE_SECONDS: Final = 300.0
 
@@ -109,6 +111,8 @@ class Scheduler:
         self.state, self.frameworks = self._make_state(
             profiles, plugin_classes, max_unschedulable_seconds
         )
+        if _WHOLE_PREEMPTION in features:
+            self.state.cluster.pod_groups.preempt_whole()
         self.parts: Final = Parts(
             self.state, self._clock, self._rng, self._spawn, self._telemetry.on
         )

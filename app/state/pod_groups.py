@@ -38,6 +38,11 @@ class PodGroups:
         self._members: Final[dict[GroupKey, GroupMembers]] = {}
         #: Whether any kind of groups is watched.
         self.watched = False
+        #: Whether preemption sees groups as a whole (the gate WorkloadAwarePreemption).
+        self.preempted_whole = False
+        #: The groups of which all pods are evicted, or none; with ``preempted_whole`` only. ``units_epoch`` changes with it.
+        self._units: Final[set[GroupKey]] = set()
+        self.units_epoch = 0
 
     def watch(self, kind: type[Any], served: Callable[[], str]) -> None:
         """Groups of this kind count from now on, while the API server serves the kind.
@@ -46,6 +51,37 @@ class PodGroups:
         """
         self._served[kind] = served
         self.watched = True
+
+    def preempt_whole(self) -> None:
+        """Preemption sees groups as a whole from now on. No group may exist yet."""
+        self.preempted_whole = True
+        self.listers[PodGroup].follow(self._note_unit)
+
+    def _note_unit(self, old: PodGroup | None, new: PodGroup | None) -> None:
+        group = new or old
+        if group is None:
+            return
+        key = GroupKey(PodGroup, group.namespace, group.name)
+        whole = new is not None and new.disrupted_whole
+        if whole == (key in self._units):
+            return
+        if whole:
+            self._units.add(key)
+        else:
+            self._units.discard(key)
+        self.units_epoch += 1
+
+    @property
+    def any_units(self) -> bool:
+        """Whether there is any group of which all pods are evicted, or none."""
+        return bool(self._units)
+
+    def unit_of(self, pod: Pod) -> GroupKey | None:
+        """The group with which a pod is evicted; None for a pod that is evicted alone."""
+        if not self._units:
+            return None
+        key = self.key_of(pod)
+        return key if key in self._units else None
 
     def key_of(self, pod: Pod) -> GroupKey | None:
         """The group of a pod; None if it has none, or the API server does not have its kind."""

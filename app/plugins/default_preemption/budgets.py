@@ -1,6 +1,6 @@
 """PodDisruptionBudgets that the eviction of victims would violate (docs/spec/preemption.md#disruption-budgets)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -60,8 +60,12 @@ class DisruptionBudgets:
 
     def violating(self, victims: Sequence[Pod]) -> list[bool]:
         """By victim on one node, most important first: whether evicting it and those before violates a budget."""
+        return list(map(self.tally(), victims))
+
+    def tally(self) -> Callable[[Pod], bool]:
+        """A function that is called with one victim after another, and returns whether evicting these violates a budget."""
         left: dict[ClaimKey, int] = {}
-        return [self._breaks(pod, left) for pod in victims]
+        return lambda pod: self._breaks(pod, left)
 
     def _breaks(self, pod: Pod, left: dict[ClaimKey, int]) -> bool:
         """Subtracts the pod from what its budgets have ``left``; returns whether any budget is exceeded."""

@@ -23,6 +23,7 @@ from app.plugins.default_preemption.importance import by_importance
 from app.state.columns.labels import Mask
 from app.state.nominations import PodsByRow
 from app.state.pod_batch import PodBatch
+from app.state.pod_groups import PodGroups
 from app.state.table import NodeTable
 from app.state.view import DryRunView, Rows, dry_run_with
 from app.wire.extender_v1 import Victims
@@ -101,6 +102,10 @@ class DryRunViews:
         shared = [p for p, row in enumerate(rows.tolist()) if row in nominated] if nominated else []
         together = dry_run_with(table, {row: nominated[row] for row in rows[shared].tolist()})
         return cls(filters, DryRunView(table, rows), np.array(shared, np.intp), together)
+
+    def judged_by(self, filters: PodFilters) -> "DryRunViews":
+        """The same views for another pod: what is added or removed in one is so in the other."""
+        return DryRunViews(filters, self._alone, self._shared, self._together)
 
     def take(self, positions: Rows) -> "DryRunViews":
         """The views for some of the rows (ascending), to be used instead of these."""
@@ -215,12 +220,14 @@ class DryRun:
         table: NodeTable,
         budgets: DisruptionBudgets,
         nominated: PodsByRow,
+        groups: PodGroups,
     ) -> None:
         """``nominated``: the nominated pods with at least this pod's priority, by row."""
         self._filters: Final = filters
         self._table: Final = table
         self._budgets: Final = budgets
         self._nominated: Final = nominated
+        self._groups: Final = groups
 
     def run(self, rows: Rows) -> list[Finding]:
         """For each row the victims, most important first, or why preemption does not help."""
@@ -251,7 +258,15 @@ class DryRun:
         """The pods of lower priority on a row, most important first."""
         priority = self._filters.pod.template.priority
         pods = [p for p in self._table.pods[row].values() if p.template.priority < priority]
+        if self._groups.any_units:
+            pods = [p for p in pods if self._goes_with_its_group(p, priority)]
         return by_importance(pods)
+
+    def _goes_with_its_group(self, pod: Pod, priority: int) -> bool:
+        """False for a pod that is evicted only together with a group that is as important as the preemptor."""
+        key = self._groups.unit_of(pod)
+        group = None if key is None else self._groups.get(key)
+        return group is None or (group.priority or 0) < priority
 
     def _search(self, rows: Rows, by_row: Sequence[Sequence[Pod]]) -> Iterator[Finding]:
         potential = _Potential.of(by_row, self._budgets)

@@ -11,17 +11,30 @@ from typing import Final, NamedTuple
 from app.model.pod import Pod
 from app.wire.extender_v1 import Victims
 
+_DISRUPTION_TARGET: Final = "DisruptionTarget"
+#: Reason of the DisruptionTarget condition that a scheduler gives to its victims.
+PREEMPTION_BY_SCHEDULER: Final = "PreemptionByScheduler"
 #: Added to every priority so that a sum grows with the number of victims.
 _PRIORITY_OFFSET: Final = 2**31
 
 
-def _started(pod: Pod) -> float:
+def started_at(pod: Pod) -> float:
+    """When the pod started, in seconds since the epoch."""
     return math.inf if pod.start_time is None else pod.start_time
+
+
+def being_preempted(pod: Pod) -> bool:
+    """Whether a scheduler has preempted the pod and it is terminating; the first condition of the type decides."""
+    condition = pod.condition(_DISRUPTION_TARGET) if pod.terminating else None
+    return condition is not None and (condition.status, condition.reason) == (
+        "True",
+        PREEMPTION_BY_SCHEDULER,
+    )
 
 
 def by_importance(pods: Iterable[Pod]) -> list[Pod]:
     """Sorts pods by importance: higher priority first, then the earlier start."""
-    return sorted(pods, key=lambda pod: (-pod.template.priority, _started(pod)))
+    return sorted(pods, key=lambda pod: (-pod.template.priority, started_at(pod)))
 
 
 class Loss(NamedTuple):
@@ -41,6 +54,6 @@ def loss(victims: Victims) -> Loss:
     pods = victims.pods
     priorities = [pod.priority for pod in pods]
     highest = max(priorities)
-    started = min(_started(p) for p, own in zip(pods, priorities, strict=True) if own == highest)
+    started = min(started_at(p) for p, own in zip(pods, priorities, strict=True) if own == highest)
     total = sum(priorities) + len(pods) * _PRIORITY_OFFSET
     return Loss(victims.num_pdb_violations, priorities[0], total, len(pods), -started)

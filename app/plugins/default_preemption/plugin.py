@@ -14,13 +14,16 @@ from app.framework.interface import (
     Effects,
     EventRegistration,
     Eviction,
+    GroupMember,
     NodeLocal,
+    PodGroupPostFilterResult,
     PostFilterResult,
     QueueingHint,
 )
 from app.framework.runner import PreFilterRejected, ProfileHandle
 from app.model.cluster_event import Action, ClusterEvent, Resource
 from app.model.pod import Pod, PodTemplate
+from app.model.pod_groups import AnyPodGroup, GroupKey
 from app.model.status import (
     SUCCESS,
     Code,
@@ -38,13 +41,30 @@ from app.plugins.default_preemption.candidates import (
     wanted,
 )
 from app.plugins.default_preemption.dry_run import DryRun, PodFilters
-from app.plugins.default_preemption.importance import loss
+from app.plugins.default_preemption.group_plan import (
+    GroupPlanner,
+    NodesChanged,
+    NoPotentialVictims,
+    Plan,
+    Request,
+)
+from app.plugins.default_preemption.importance import being_preempted, by_importance, loss
 from app.state.nominations import Nominations, PodsByRow
 from app.state.table import NodeTable
 from app.state.view import Rows
 from app.wire.extender_v1 import Victims
 
 HELD: Final = "waiting for the preemption for this pod to be finished"
+GROUP_HELD: Final = "waiting for the preemption for this pod group to be finished"
+WITH_ITS_GROUP: Final = "not eligible due to workload aware preemption enabled"
+NO_GROUP_VICTIMS: Final = "No preemption victims found for incoming preemptor"
+TOO_FEW_FIT: Final = "pod group is unschedulable"
+#: Stands for the node in messages about the victims of a group.
+CLUSTER: Final = "cluster"
+#: Seconds of planning after which other tasks run.
+_SLICE: Final = 0.005
+#: How often a plan is made again because its nodes have changed while it was made.
+_MAX_PLANS: Final = 3
 NOT_HELPFUL: Final = "Preemption is not helpful for scheduling"
 NO_CANDIDATE: Final = "no candidate node for preemption"
 #: Seconds in which filters may pause while candidates are searched.
@@ -53,6 +73,7 @@ MAY_PAUSE_SECONDS: Final = 2.0
 MAX_PAUSES: Final = 1000
 _PREFIX: Final = "preemption: "
 _HELD: Final = unresolvable(HELD)
+_GROUP_HELD: Final = unresolvable(GROUP_HELD)
 _PODS: Final = ClusterEvent(
     Resource.Pod, Action.Delete | Action.UpdatePodLabel | Action.UpdatePodScaleDown
 )
@@ -81,11 +102,20 @@ class DefaultPreemption:
         self._budgets: Final = DisruptionBudgets(handle.cluster.disruption_budgets)
         self._findings: Final = FindingsByFamily(handle.table)
         self._running: Final = HeldPreemptors(handle.table)
+        self._groups: Final = handle.cluster.pod_groups
+        self._planner: Final = GroupPlanner(handle.table, self._budgets, self._groups)
+        #: By uid: the groups that have preempted, those at least for which pods are held.
+        self._preempting: Final[dict[str, GroupKey]] = {}
 
     # ------------------------------------------------------------ queue
 
     def pre_enqueue(self, pod: Pod) -> Status:
         """Rejects a preemptor until its last victim is gone or terminating."""
+        if self._preempting:
+            key = self._groups.key_of(pod)
+            group = None if key is None else self._groups.get(key)
+            if group is not None and self._running.holds(group.uid):
+                return _GROUP_HELD
         return _HELD if self._running.holds(pod.uid) else SUCCESS
 
     def events_to_register(self) -> Iterable[EventRegistration]:
@@ -108,7 +138,13 @@ class DefaultPreemption:
     def _preemptors_of(
         self, _template: PodTemplate, old: Pod | None, new: Pod | None
     ) -> Collection[str]:
-        return self._running.waiting_for(old.uid) if old is not None and new is None else ()
+        if old is None or new is not None:
+            return ()
+        uids: list[str] = []
+        for uid in self._running.waiting_for(old.uid):
+            group = self._preempting.get(uid)
+            uids += (uid,) if group is None else self._groups.members(group).unscheduled
+        return uids
 
     # ------------------------------------------------------------ PostFilter
 
@@ -116,6 +152,8 @@ class DefaultPreemption:
         self, state: CycleState, pod: Pod, diagnosis: Diagnosis, effects: Effects
     ) -> PostFilterResult:
         """Success with the nominated node, or why preemption does not help."""
+        if self._preempts_with_group(state, pod, diagnosis):
+            return PostFilterResult(unschedulable(_PREFIX + WITH_ITS_GROUP))
         try:
             result = await self._preempt(state, pod, diagnosis, effects)
         except SchedulingError as error:
@@ -153,6 +191,148 @@ class DefaultPreemption:
         violations = victims.num_pdb_violations
         effects.evict(Eviction(pod, node, victims.pods, self._running, violations))
         return PostFilterResult(SUCCESS, node)
+
+    # ------------------------------------------------------------ groups
+
+    def _preempts_with_group(self, state: CycleState, pod: Pod, diagnosis: Diagnosis) -> bool:
+        """Whether ``pod_group_post_filter`` plans for this pod. A pod of a group with other filters preempts by itself."""
+        if not self._groups.preempted_whole or self._groups.key_of(pod) is None:
+            return False
+        return bool(diagnosis.pre_filter_message) or self._plannable(state)
+
+    def _plannable(self, state: CycleState) -> bool:
+        filters = self._handle.framework.active_filters(state)
+        return all(isinstance(plugin, NodeLocal) for _, plugin in filters)
+
+    async def pod_group_post_filter(
+        self,
+        key: GroupKey,
+        members: Sequence[GroupMember],
+        need: int,
+        effects: Effects,
+        rows: Rows | None = None,
+    ) -> PodGroupPostFilterResult:
+        """Evicts pods so that ``need`` more of the members fit (see PodGroupPostFilterPlugin)."""
+        group = self._groups.get(key)
+        if group is None:
+            text = (
+                f'failed to get pod group object: podgroup.scheduling.k8s.io "{key.name}" not found'
+            )
+            return PodGroupPostFilterResult(Status(Code.Error, (text,)))
+        if any(member.pod.spec.preemption_policy == "Never" for member in members):
+            return PodGroupPostFilterResult(unschedulable(NEVER))
+        try:
+            plan = await self._plan(key, group, members, need, effects, rows)
+        except NoPotentialVictims:
+            return PodGroupPostFilterResult(unresolvable(NO_GROUP_VICTIMS))
+        except SchedulingError as error:
+            return PodGroupPostFilterResult(Status(Code.Error, (str(error),)))
+        if plan is None:
+            return PodGroupPostFilterResult(unschedulable(TOO_FEW_FIT))
+        if plan.victims:
+            self._remember(group.uid, key)
+            pods = tuple(effects.latest(member.pod) for member in members)
+            effects.evict(
+                Eviction(
+                    pods[0],
+                    CLUSTER,
+                    plan.victims,
+                    self._running,
+                    plan.violations,
+                    group.uid,
+                    pods[1:],
+                )
+            )
+        nodes = {uid: self._table.names[row] for uid, row in plan.rows.items()}
+        return PodGroupPostFilterResult(SUCCESS, nodes)
+
+    def _remember(self, uid: str, key: GroupKey) -> None:
+        self._preempting[uid] = key
+        if len(self._preempting) > _MANY:
+            for each in [each for each in self._preempting if not self._running.holds(each)]:
+                if each != uid:
+                    del self._preempting[each]
+
+    async def _plan(
+        self,
+        key: GroupKey,
+        group: AnyPodGroup,
+        members: Sequence[GroupMember],
+        need: int,
+        effects: Effects,
+        rows: Rows | None,
+    ) -> Plan | None:
+        """A plan for the present table; None if there is none. Other tasks run in between."""
+        now = self._handle.clock.monotonic
+        for _ in range(_MAX_PLANS):
+            request = self._request(key, group, members, need, rows)
+            steps = self._planner.plan(request, self._nominated(request.pods))
+            until = now() + _SLICE
+            try:
+                while True:
+                    next(steps)
+                    if now() > until:
+                        await effects.sleep(0.0)
+                        until = now() + _SLICE
+            except StopIteration as end:
+                plan: Plan | None = end.value
+                return plan
+            except NodesChanged:
+                continue
+        return None
+
+    def _request(
+        self,
+        key: GroupKey,
+        group: AnyPodGroup,
+        members: Sequence[GroupMember],
+        need: int,
+        rows: Rows | None,
+    ) -> Request:
+        framework = self._handle.framework
+        filters: dict[PodTemplate, PodFilters] = {}
+        refused: dict[PodTemplate, set[int]] = {}
+        pods = [member.pod for member in members if not member.fits]
+        for pod, nodes in ((member.pod, member.refused) for member in members if not member.fits):
+            known = (self._table.row_of.get(node) for node in nodes)
+            refused.setdefault(pod.template, set()).update(row for row in known if row is not None)
+            if pod.template in filters:
+                continue
+            try:
+                state = framework.fresh_state(pod)
+            except PreFilterRejected:
+                continue
+            if self._plannable(state):
+                active = framework.active_filters(state)
+                filters[pod.template] = PodFilters(framework, active, state, pod)
+        priority = group.priority
+        if priority is None:
+            priority = min(member.pod.priority for member in members)
+        live = self._table.live_rows()
+        domain = live if rows is None else np.intersect1d(rows, live)
+        return Request(key, priority, pods, need, filters, refused, domain)
+
+    def _nominated(self, pods: Sequence[Pod]) -> PodsByRow:
+        """Pods for which room is kept: nominated ones that are as important as any of these, without these."""
+        out = PodsByRow(self._table.size)
+        if not pods:
+            return out
+        known = self._nominations.concerning(min(pods, key=lambda pod: pod.priority))
+        uids = {pod.uid for pod in pods}
+        for row, others in known.items():
+            out.put(row, [pod for pod in others if pod.uid not in uids], 1)
+        return out
+
+    def _whole(self, victims: Victims) -> Victims:
+        """The victims, with all other pods of groups that are disrupted as a whole."""
+        keys = {key for pod in victims.pods if (key := self._groups.unit_of(pod)) is not None}
+        if not keys:
+            return victims
+        pods = {pod.uid: pod for pod in victims.pods}
+        for key in keys:
+            pods |= self._groups.members(key).scheduled
+        all_pods = by_importance(pods.values())
+        return Victims(tuple(all_pods), sum(self._budgets.violating(all_pods)))
 
     def _on_nominated_node(self, pod: Pod, diagnosis: Diagnosis) -> Iterable[Pod]:
         """The pods on the pod's nominated node; empty if preemption cannot help that node."""
@@ -210,7 +390,11 @@ class DefaultPreemption:
         nominated = self._nominations.concerning(pod)
         dry_run = self._dry_run(state, pod, nominated)
         if all(isinstance(plugin, NodeLocal) for _, plugin in dry_run.filters):
-            epoch = (self._handle.framework.node_local_epoch(), self._budgets.epoch)
+            epoch = (
+                self._handle.framework.node_local_epoch(),
+                self._budgets.epoch,
+                self._groups.units_epoch,
+            )
             findings = self._findings.of(pod.template, epoch)
             findings.forget_changes(nominated)
         else:
@@ -224,11 +408,15 @@ class DefaultPreemption:
     def _dry_run(self, state: CycleState, pod: Pod, nominated: PodsByRow) -> DryRun:
         framework = self._handle.framework
         filters = PodFilters(framework, framework.active_filters(state), state, pod)
-        return DryRun(filters, self._table, self._budgets, nominated)
+        return DryRun(filters, self._table, self._budgets, nominated, self._groups)
 
     def _least(self, findings: Findings, candidates: Rows) -> tuple[str, Victims]:
         """The node with the least loss, a random one of equals, and its victims."""
-        row: int = min(candidates.tolist(), key=findings.losses.__getitem__)
+        if self._groups.any_units:
+            whole = {row: self._whole(self._victims(findings, row)) for row in candidates.tolist()}
+            row: int = min(whole, key=lambda each: loss(whole[each]))
+            return self._table.names[row], whole[row]
+        row = min(candidates.tolist(), key=findings.losses.__getitem__)
         return self._table.names[row], self._victims(findings, row)
 
     def _victims(self, findings: Findings, row: int) -> Victims:
@@ -255,10 +443,11 @@ class DefaultPreemption:
         agreed = await effects.agree_on_victims(pod, candidates)
         after = self._stamps(pod, candidates)
         names = self._handle.rng.permutation(list(agreed)).tolist()
-        for name in sorted(names, key=lambda name: loss(agreed[name])):
+        whole = {name: self._whole(agreed[name]) for name in names}
+        for name in sorted(names, key=lambda name: loss(whole[name])):
             unchanged = before.get(name) == after.get(name)
             if unchanged or self._still_fits(pod, name, agreed[name]):
-                return name, agreed[name]
+                return name, whole[name]
         return None
 
     def _stamps(self, pod: Pod, names: Iterable[str]) -> dict[str, tuple[int, Sequence[Pod]]]:
@@ -300,10 +489,6 @@ def _nowhere(node_count: int, statuses: Iterable[Status]) -> PostFilterResult:
 NEVER: Final = "not eligible due to preemptionPolicy=Never."
 TERMINATING: Final = "not eligible due to a terminating pod on the nominated node."
 
-_DISRUPTION_TARGET: Final = "DisruptionTarget"
-#: Reason of the DisruptionTarget condition that a scheduler gives to its victims.
-PREEMPTION_BY_SCHEDULER: Final = "PreemptionByScheduler"
-
 
 def why_not(pod: Pod, on_nominated_node: Iterable[Pod]) -> str:
     """Why a pod may not preempt; empty if it may.
@@ -312,20 +497,9 @@ def why_not(pod: Pod, on_nominated_node: Iterable[Pod]) -> str:
     """
     if pod.spec.preemption_policy == "Never":
         return NEVER
-    if any(
-        other.priority < pod.priority and _being_preempted(other) for other in on_nominated_node
-    ):
+    if any(other.priority < pod.priority and being_preempted(other) for other in on_nominated_node):
         return TERMINATING
     return ""
-
-
-def _being_preempted(pod: Pod) -> bool:
-    """Whether a scheduler has preempted the pod and it is terminating; the first condition of the type decides."""
-    condition = pod.condition(_DISRUPTION_TARGET) if pod.terminating else None
-    return condition is not None and (condition.status, condition.reason) == (
-        "True",
-        PREEMPTION_BY_SCHEDULER,
-    )
 
 
 #: The number of preemptors beyond which those whose victims are gone are removed.
