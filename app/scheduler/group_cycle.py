@@ -385,6 +385,7 @@ class _Cycle:
                 else:
                     member.settled = True
                     self._bind(assumed)
+            self._try_others_again()
             return "scheduled", ""
         planned = self._still_planned()
         waits = planned or (bool(preempting) and self._enough(0))
@@ -406,6 +407,16 @@ class _Cycle:
             return "waiting_on_preemption", text
         reasons = (UNSCHEDULABLE, self._no_preemption) if self._no_preemption else (UNSCHEDULABLE,)
         return "unschedulable", ", ".join(reasons)
+
+    def _try_others_again(self) -> None:
+        """Pods above the minimum that do not fit get a cycle of their own, in which a preemption is planned for them."""
+        if self._parent.groups.preempted_whole:
+            pods = [
+                member.queued.pod
+                for member in self.members
+                if member.diagnosis is not None and not member.preempts
+            ]
+            self._state.activate(pods, self._parent.clock.steady())
 
     def _enough(self, preempting: int) -> bool:
         """Whether enough pods of the group have a node, with those of earlier cycles, without ``preempting`` of them."""

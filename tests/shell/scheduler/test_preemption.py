@@ -211,6 +211,31 @@ async def test_victims_are_marked_and_told():
     assert w.events == [("a", fields)]
 
 
+async def test_victims_of_a_group_are_told_so_and_its_pods_wait_together():
+    async with world() as w:
+        mate, gone = pod("mate", 10, scheduler="fast"), pod("gone", 10)
+        w.pods[mate.key] = mate
+        w.progress.free = True
+        eviction = Eviction(
+            gone, "cluster", (pod("a"),), w.progress, group_uid="uid-group", mates=(BOSS, mate)
+        )
+        w.evictor.start(eviction)
+        await w.evictor.preemptions.wait_until_idle()
+        assert w.progress.steps[0] == ("begin", "uid-group")
+        assert w.noted() == [("a", "Preempted by podgroup uid-group on node cluster")]
+        message = w.server.conditions["a"].message
+        assert message.endswith("preempting to accommodate a higher priority podgroup")
+        assert {"boss", "mate"} <= set(w.activated)
+
+
+async def test_nobody_is_evicted_for_a_group_whose_pods_have_gone():
+    async with world() as w:
+        eviction = Eviction(pod("x"), "cluster", (pod("a"),), w.progress, mates=(pod("y"),))
+        w.evictor.start(eviction)
+        await w.evictor.preemptions.wait_until_idle()
+        assert not w.server.calls
+
+
 async def test_those_that_are_leaving_are_left_alone():
     async with world() as w:
         await w.evict(pod("a"), pod("b", deletion_timestamp="now"))

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from app.state.scheduler_state import Change
 from tests.shell.clock import LoopClock
 from tests.shell.kube.fakes import FakeTransport, ok
 
+GANGS = frozenset({"GenericWorkload", "GangScheduling"})
 CONFIG = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
 
 
@@ -41,6 +42,7 @@ class World:
         rng: np.random.Generator | None = None,
         telemetry: type[Telemetry] = Telemetry,
         memory: int = UNLIMITED,
+        features: Collection[str] = GANGS,
     ) -> None:
         self.clock, rng = clock or LoopClock(), rng or np.random.default_rng(7)
         self.telemetry = telemetry(self.clock, rng)
@@ -55,7 +57,7 @@ class World:
             runtime=Runtime(group, self.clock, rng, self.telemetry, self.budgets),
             api=ApiServer(self.transport, events, lambda: True),
             chain=ExtenderChain(extenders(sink), sink),
-            features={"GenericWorkload", "GangScheduling"},
+            features=features,
         )
         self.state = self.scheduler.state
 
@@ -100,9 +102,12 @@ async def running(
     config: str = CONFIG,
     memory: int = UNLIMITED,
     transport: Transport | None = None,
+    features: Collection[str] = GANGS,
 ) -> AsyncIterator[World]:
     """A world for the length of the block, which must leave no task behind."""
     async with asyncio.TaskGroup() as group:
-        world = World(group, extenders, config, memory=memory, transport=transport)
+        world = World(
+            group, extenders, config, memory=memory, transport=transport, features=features
+        )
         world.add_nodes(*nodes)
         yield world

@@ -1,0 +1,346 @@
+"""Preemption for and of pod groups as a whole: whose pods go, and where the group fits then."""
+
+import itertools
+from collections import Counter
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.framework.interface import GroupMember
+from app.framework.testing import make_node, make_object, make_pod
+from app.model.objects import PodDisruptionBudget
+from app.model.pod_groups import GroupKey, PodGroup
+from app.model.status import Code
+from app.plugins.default_preemption.importance import started_at
+from app.state.cluster import Cluster
+from app.state.nominator import Nominator
+from app.state.table import NodeTable
+from tests.core.framework.coroutines import finish
+from tests.core.plugins.preemption_world import Extenders, frameworks
+
+GANG = GroupKey(PodGroup, "default", "gang")
+
+
+def group(name, priority=0, min_count=1, mode="Pod"):
+    spec = {
+        "schedulingPolicy": {"gang": {"minCount": min_count}},
+        "disruptionMode": mode,
+        "priority": priority,
+    }
+    metadata = {"name": name, "namespace": "default", "uid": f"uid-of-{name}"}
+    return make_object(PodGroup, {"metadata": metadata, "spec": spec})
+
+
+def pod(name, cpu=1, priority=0, group=None, labels=None, deleted=False, started=None, **spec):
+    if group is not None:
+        spec["schedulingGroup"] = {"podGroupName": group}
+    containers = [{"name": "c", "resources": {"requests": {"cpu": str(cpu)}}}]
+    made = make_pod(
+        name,
+        labels=labels or {"app": "x"},
+        spec={"containers": containers, "priority": priority, **spec},
+    )
+    stamp = "2026-01-01T00:00:00Z" if deleted else None
+    return msgspec.structs.replace(made, start_time=started, deletion_timestamp=stamp)
+
+
+class Clock:
+    def monotonic(self):
+        return 0.0
+
+
+class World:
+    """Nodes with pods on them; ``preempt`` asks for a gang that needs room."""
+
+    def __init__(self, **nodes):
+        self.table, self.cluster = NodeTable(), Cluster()
+        self.groups = self.cluster.pod_groups
+        self.groups.preempt_whole()
+        self.groups.watch(PodGroup, lambda: "/apis/scheduling.k8s.io/v1alpha2/podgroups")
+        self.nominator = Nominator(lambda pod: True)
+        self.framework, self.plugin = frameworks(
+            self.table, self.cluster, self.nominator, np.random.default_rng(1)
+        )
+        self.plugin._handle.clock = Clock()
+        self.effects = Extenders()
+        for name, cpu in nodes.items():
+            allocatable = {"cpu": str(cpu), "memory": "16Gi", "pods": "110"}
+            self.table.set_node(make_node(name, status={"allocatable": allocatable}))
+
+    def run(self, node, *pods):
+        for each in pods:
+            self.table.add_pod(each.on(node))
+            self.groups.put(each.on(node), scheduled=True)
+        return self
+
+    def add(self, *groups):
+        for each in groups:
+            self.groups.listers[PodGroup].store(each)
+        return self
+
+    def preempt(self, members, need, **more):
+        members = [GroupMember(each, fits=False) for each in members]
+        request = self.plugin.pod_group_post_filter(GANG, members, need, self.effects, **more)
+        return finish(request)
+
+    @property
+    def evicted(self):
+        return [victim.name for eviction in self.effects.evictions for victim in eviction.victims]
+
+
+def gang(size, cpu=1, priority=1000, **fields):
+    return [pod(f"g{i}", cpu, priority, "gang", **fields) for i in range(size)]
+
+
+def test_evicts_the_least_important_pods_for_the_minimum():
+    world = World(a=2, b=2).add(group("gang", 1000, 2))
+    world.run("a", pod("old", started=1.0), pod("high", priority=5))
+    world.run("b", pod("new", started=2.0), pod("newer", started=3.0))
+    result = world.preempt(gang(3), 2)
+    assert result.status.ok
+    assert Counter(result.nodes.values()) == {"b": 2}
+    assert world.evicted == ["new", "newer"]
+
+
+def test_what_is_as_important_stays():
+    world = World(a=1).add(group("gang", 10)).run("a", pod("same", priority=10))
+    status = world.preempt(gang(1), 1).status
+    assert status.message == "No preemption victims found for incoming preemptor"
+    assert status.code is Code.UnschedulableAndUnresolvable
+
+
+def test_the_groups_own_priority_counts():
+    world = World(a=1).add(group("gang", 10)).run("a", pod("p", priority=9))
+    assert world.preempt(gang(1, priority=0), 1).status.ok
+    assert world.evicted == ["p"]
+
+
+def test_evicts_nothing_if_the_minimum_does_not_fit():
+    world = World(a=2, b=2).add(group("gang", 10, 4))
+    world.run("a", pod("p")).run("b", pod("q", priority=10))
+    status = world.preempt(gang(4), 4).status
+    assert status.message == "pod group is unschedulable"
+    assert not world.effects.evictions
+
+
+def test_a_group_does_not_evict_its_own_pods():
+    world = World(a=1, b=1).add(group("gang", 10, 2)).run("a", pod("mate", group="gang"))
+    world.run("b", pod("other", priority=5))
+    assert world.preempt(gang(1), 1).status.ok
+    assert world.evicted == ["other"]
+
+
+def test_a_pod_that_never_preempts_keeps_its_group_from_it():
+    world = World(a=1).add(group("gang", 10)).run("a", pod("p"))
+    status = world.preempt(gang(1, preemptionPolicy="Never"), 1).status
+    assert status.message == "not eligible due to preemptionPolicy=Never."
+
+
+def test_a_group_in_mode_podgroup_goes_as_a_whole():
+    world = World(a=1, b=1, c=1).add(group("gang", 10), group("whole", 5, 2, "PodGroup"))
+    world.run("a", pod("w0", group="whole")).run("b", pod("w1", group="whole"))
+    world.run("c", pod("p", priority=6))
+    assert world.preempt(gang(1), 1).status.ok
+    assert sorted(world.evicted) == ["w0", "w1"]
+
+
+def test_a_group_in_mode_podgroup_has_its_own_priority():
+    world = World(a=1, b=1).add(group("gang", 10), group("whole", 10, 2, "PodGroup"))
+    world.run("a", pod("w0", group="whole")).run("b", pod("p", priority=9))
+    assert world.preempt(gang(2), 2).status.message == "pod group is unschedulable"
+    assert world.preempt(gang(1), 1).status.ok
+    assert world.evicted == ["p"]
+
+
+def test_groups_are_more_important_than_pods_and_large_ones_more_than_small_ones():
+    world = World(**dict.fromkeys("abcd", 1))
+    world.add(group("gang", 10), group("one", 0, 1, "PodGroup"), group("two", 0, 2, "PodGroup"))
+    world.run("a", pod("t0", group="two", started=9.0)).run("b", pod("t1", group="two"))
+    world.run("c", pod("o0", group="one", started=1.0)).run("d", pod("p", started=1.0))
+    assert world.preempt(gang(1), 1).status.ok
+    assert world.evicted == ["p"]
+    world.effects.evictions.clear()
+    assert world.preempt(gang(2), 2).status.ok
+    assert world.evicted == ["o0", "p"]
+
+
+def test_a_pod_of_a_group_in_mode_pod_is_a_unit():
+    world = World(a=1, b=1).add(group("gang", 10), group("each"))
+    world.run("a", pod("e0", group="each")).run("b", pod("e1", group="each"))
+    assert world.preempt(gang(1), 1).status.ok
+    assert len(world.evicted) == 1
+
+
+def test_pods_whose_budget_would_be_violated_are_reprieved_first():
+    world = World(a=1, b=1).add(group("gang", 10))
+    budget = {
+        "metadata": {"name": "b", "namespace": "default"},
+        "spec": {"selector": {"matchLabels": {"app": "guarded"}}},
+        "status": {"disruptionsAllowed": 0},
+    }
+    world.cluster.disruption_budgets.store(make_object(PodDisruptionBudget, budget))
+    world.run("a", pod("guarded", labels={"app": "guarded"})).run("b", pod("p", priority=5))
+    assert world.preempt(gang(1), 1).status.ok
+    assert world.evicted == ["p"]
+    world.effects.evictions.clear()
+    assert world.preempt(gang(2), 2).status.ok
+    assert world.effects.evictions[0].num_pdb_violations == 1
+
+
+def test_room_of_terminating_pods_is_waited_for_before_more_are_evicted():
+    world = World(a=1, b=1).add(group("gang", 10))
+    world.run("a", pod("leaving", priority=9, deleted=True)).run("b", pod("p"))
+    result = world.preempt(gang(1), 1)
+    assert result.nodes == {"uid-of-default-g0": "a"}
+    assert not world.effects.evictions
+
+
+def test_a_domain_restricts_the_plan():
+    world = World(a=1, b=1).add(group("gang", 10))
+    world.run("a", pod("p")).run("b", pod("q", priority=5))
+    assert world.preempt(gang(1), 1, rows=np.array([1])).nodes == {"uid-of-default-g0": "b"}
+    assert world.evicted == ["q"]
+
+
+def test_nodes_that_extenders_rejected_are_left_out():
+    world = World(a=1, b=1).add(group("gang", 10))
+    world.run("a", pod("p")).run("b", pod("q", priority=5))
+    members = [GroupMember(each, False, frozenset({"a"})) for each in gang(1)]
+    finish(world.plugin.pod_group_post_filter(GANG, members, 1, world.effects))
+    assert world.evicted == ["q"]
+
+
+def test_room_is_kept_for_nominated_pods_of_other_groups():
+    world = World(a=1, b=1).add(group("gang", 10))
+    world.run("a", pod("p")).run("b", pod("q", priority=5))
+    world.nominator.add(pod("other", priority=2000), "a")
+    assert world.preempt(gang(1), 1).status.ok
+    assert world.evicted == ["q"]
+
+
+def test_without_its_object_a_group_does_not_preempt():
+    result = World(a=1).run("a", pod("p")).preempt(gang(1), 1)
+    assert result.status.code is Code.Error
+
+
+@pytest.mark.parametrize(
+    "wide",
+    [
+        {
+            "affinity": {
+                "podAntiAffinity": {
+                    "requiredDuringSchedulingIgnoredDuringExecution": [
+                        {
+                            "topologyKey": "kubernetes.io/hostname",
+                            "labelSelector": {"matchLabels": {"app": "x"}},
+                        }
+                    ]
+                }
+            }
+        }
+    ],
+)
+def test_pods_with_filters_that_look_at_other_nodes_are_not_planned(wide):
+    world = World(a=1).add(group("gang", 10)).run("a", pod("p"))
+    assert world.preempt(gang(1, **wide), 1).status.message == "pod group is unschedulable"
+
+
+# ------------------------------------------------------------ the same as a naive search
+
+
+class Naive:
+    """One kind of pods in a gang: all units out, then each put back while enough fit. Numbers only."""
+
+    def __init__(self, nodes, units, need, cpu):
+        self.nodes, self.units, self.need, self.cpu = nodes, units, need, cpu
+
+    def fits(self, free):
+        return sum(max(left, 0) // self.cpu for left in free.values()) >= self.need
+
+    def victims(self):
+        free = dict(self.nodes)
+        if not self.units or not self.fits(free):
+            return None
+        out = set()
+        for unit in self.units:
+            for each in unit:
+                free[each.node_name] -= _cpu(each)
+            if any(left < 0 for left in free.values()) or not self.fits(free):
+                for each in unit:
+                    free[each.node_name] += _cpu(each)
+                out |= {each.name for each in unit}
+        return out
+
+
+def _cpu(one):
+    return dict(one.resources.requested)["cpu"] // 1000
+
+
+def _importance(unit):
+    priority, grouped, pods = unit
+    size = len(pods) if grouped else 0
+    return -priority, not grouped, -size, min(map(started_at, pods))
+
+
+@st.composite
+def clusters(draw):
+    nodes = {f"n{i}": draw(st.integers(1, 4)) for i in range(draw(st.integers(1, 5)))}
+    groups = {
+        name: (draw(st.integers(0, 12)), draw(st.sampled_from(["Pod", "PodGroup"])))
+        for name in ("x", "y")
+    }
+    pods, serial = [], itertools.count()
+    for node, room in nodes.items():
+        left = room
+        while left > 0 and draw(st.booleans()):
+            cpu = draw(st.integers(1, left))
+            left -= cpu
+            name = f"p{next(serial)}"
+            named = draw(st.sampled_from([None, None, "x", "y"]))
+            priority = draw(st.integers(0, 12))
+            pods.append(pod(name, cpu, priority, named, started=float(next(serial))).on(node))
+    size = draw(st.integers(1, 5))
+    return nodes, groups, pods, size, draw(st.integers(1, size)), draw(st.integers(1, 3))
+
+
+@given(clusters())
+@settings(max_examples=300, deadline=None)
+def test_equals_a_naive_search_on_small_clusters(cluster):
+    nodes, groups, pods, size, need, cpu = cluster
+    world = World(**nodes).add(group("gang", 10, need))
+    world.add(*(group(name, priority, 1, mode) for name, (priority, mode) in groups.items()))
+    units, whole = [], {}
+    for each in pods:
+        world.run(each.node_name, each)
+        named = each.spec.scheduling_group and each.spec.scheduling_group.pod_group_name
+        if named and groups[named][1] == "PodGroup":
+            whole.setdefault(named, []).append(each)
+        else:
+            units.append((each.priority, named is not None, [each]))
+    units += [(groups[name][0], True, mates) for name, mates in whole.items()]
+    lower = sorted((unit for unit in units if unit[0] < 10), key=_importance)
+    free = dict(nodes)
+    for priority, _, mates in units:
+        for each in mates if priority >= 10 else ():
+            free[each.node_name] -= _cpu(each)
+    expected = Naive(free, [mates for _, _, mates in lower], need, cpu).victims()
+    result = world.preempt(gang(size, cpu), need)
+    if expected is None:
+        assert not result.status.ok
+        assert not world.effects.evictions
+        return
+    assert result.status.ok
+    assert set(world.evicted) == expected
+    placed = Counter(result.nodes.values())
+    assert placed.total() == need
+    staying = Counter()
+    for each in pods:
+        if each.name not in expected:
+            staying[each.node_name] += _cpu(each)
+    for node, room in nodes.items():
+        assert staying[node] + cpu * placed[node] <= room
+    for mates in whole.values():
+        assert len({each.name for each in mates} & expected) in (0, len(mates))
