@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Final
@@ -10,6 +10,7 @@ from typing import Final
 import click
 import msgspec
 
+from app.cli.flags import features_of
 from app.cli.process import explained
 from app.plugins import registry
 from app.scheduler.profiles import plugin_problems
@@ -28,8 +29,13 @@ _COLOURS: Final = (
 @click.command("check-config")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text")
+@click.option(
+    "--feature-gates", metavar="NAME=true,...", help="As for run: gates add default plugins."
+)
 @click.pass_context
-def _check_config(context: click.Context, files: tuple[str, ...], output: str) -> None:
+def _check_config(
+    context: click.Context, files: tuple[str, ...], output: str, feature_gates: str | None
+) -> None:
     """Validate configuration FILEs; - is standard input.
 
     Prints every mistake with its line, or the resulting plugins and extenders of a file. Installed third-party plugins are
@@ -37,7 +43,7 @@ def _check_config(context: click.Context, files: tuple[str, ...], output: str) -
     """
     with explained(registry.RegistryError):
         classes = registry.registry(entry_points(group=registry.GROUP))
-    checked = [_check(file, classes) for file in files]
+    checked = [_check(file, classes, features_of(feature_gates)) for file in files]
     if output == "json":
         value = msgspec.json.encode([as_object(each) for each in checked])
         click.echo(msgspec.json.format(value).decode())
@@ -53,14 +59,14 @@ def _coloured(text: str) -> str:
     return text
 
 
-def _check(file: str, classes: Mapping[str, type]) -> Checked:
+def _check(file: str, classes: Mapping[str, type], features: Collection[str]) -> Checked:
     name, text = (_STDIN if file == "-" else file), ""
     known = registry.capabilities(classes)
     try:
         text = decode_text(_content(file, name), name)
         loaded = load(text, name=name, capabilities=known)
         problems = plugin_problems(loaded, classes)
-        profiles = loaded.to_plain(known)
+        profiles = loaded.to_plain(known, features)
     except ConfigurationError as error:
         return Checked(name, text, error)
     if problems:

@@ -316,7 +316,6 @@ GATES: Final[Mapping[bool, frozenset[str]]] = {
             "SchedulerAsyncAPICalls",
             "StorageCapacityScoring",
             "TaintTolerationComparisonOperators",
-            "TopologyAwareWorkloadScheduling",
             "VolumeLimitScaling",
         ]
     ),
@@ -324,7 +323,14 @@ GATES: Final[Mapping[bool, frozenset[str]]] = {
 """The feature gates of kube-scheduler 1.36 that are on here, and those that are off: not built."""
 
 
-SWITCHES: Final = frozenset({"GangScheduling", "GenericWorkload", "WorkloadAwarePreemption"})
+SWITCHES: Final = frozenset(
+    {
+        "GangScheduling",
+        "GenericWorkload",
+        "TopologyAwareWorkloadScheduling",
+        "WorkloadAwarePreemption",
+    }
+)
 """The feature gates that can be turned on."""
 
 

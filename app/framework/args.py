@@ -161,3 +161,5 @@ class Profile(msgspec.Struct, frozen=True):
     """Plugin name -> weight, for each name in ``points["score"]``."""
     plugin_config: Mapping[str, InTreeArgs | Any]
     """Plugin name -> arguments: every in-tree plugin that takes any, and the out-of-tree ones given, as plain JSON."""
+    placement_weights: Mapping[str, int] = {}
+    """Plugin name -> weight, for each name in ``points["placementScore"]``."""

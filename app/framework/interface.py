@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from app.framework.diagnosis import Diagnosis
+from app.framework.placements import Placements
 from app.model.clock import Clock
 from app.model.cluster_event import Action, ClusterEvent, Resource
 from app.model.devices import ResourceClaim
@@ -57,6 +58,8 @@ POINT_METHODS: Final[Mapping[str, str]] = {
     "preBind": "pre_bind",
     "bind": "bind",
     "postBind": "post_bind",
+    "placementGenerate": "generate_placements",
+    "placementScore": "score_placements",
 }
 
 
@@ -575,6 +578,30 @@ class PostBindPlugin(Plugin, Protocol):
 
     def post_bind(self, state: CycleState, pod: Pod, node_name: str) -> None:
         """Called after the pod was bound."""
+
+
+class PlacementGeneratePlugin(Plugin, Protocol):
+    """Generates the placements of a pod group."""
+
+    def generate_placements(self, key: GroupKey) -> Placements | None:
+        """None if the group may use all nodes. Raises SchedulingError."""
+
+
+class PlacementScorePlugin(Plugin, Protocol):
+    """Scores the placements of a pod group."""
+
+    def score_placements(self, placements: Placements, pods: Sequence[Pod], placed: Mask) -> Int64:
+        """int64[k], 0 to 100 unless it is normalised. ``placed``: bool[k, pods], the pods that each placement takes."""
+
+    def grows(self, pods: Sequence[Pod]) -> bool:
+        """Whether a placement never scores less with more of these pods, whatever the other placements take."""
+
+
+class PlacementNormalizePlugin(PlacementScorePlugin, Protocol):
+    """Scores the placements of a pod group relative to each other."""
+
+    def normalize_placements(self, scores: Int64) -> Int64:
+        """int64[k], 0 to 100, from the scores of all placements. Raises SchedulingError."""
 
 
 def points_of(plugin: type | Plugin) -> frozenset[str]:

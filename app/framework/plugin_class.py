@@ -13,11 +13,15 @@ _COMPANIONS: Final = {
     "reserve": "unreserve",
     "unreserve": "reserve",
     "normalize": "score",
+    "score_placements": "grows",
+    "normalize_placements": "score_placements",
     "undo_pre_bind": "pre_bind",
 }
 _METHODS: Final = (
     *POINT_METHODS.values(),
     "normalize",
+    "normalize_placements",
+    "grows",
     "unreserve",
     "pre_bind_pre_flight",
     "undo_pre_bind",

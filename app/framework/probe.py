@@ -26,6 +26,8 @@ PERMIT: Final = "Permit"
 PRE_BIND: Final = "PreBind"
 BIND: Final = "Bind"
 POST_BIND: Final = "PostBind"
+PLACEMENT_GENERATE: Final = "PlacementGenerate"
+PLACEMENT_SCORE: Final = "PlacementScore"
 
 #: Method of a plugin -> its extension point, and whether the method is a coroutine.
 _METHODS: Final[Mapping[str, tuple[str, bool]]] = {
@@ -41,6 +43,9 @@ _METHODS: Final[Mapping[str, tuple[str, bool]]] = {
     "pre_bind": (PRE_BIND, True),
     "bind": (BIND, True),
     "post_bind": (POST_BIND, False),
+    "generate_placements": (PLACEMENT_GENERATE, False),
+    "score_placements": (PLACEMENT_SCORE, False),
+    "normalize_placements": ("PlacementScoreExtensionNormalize", False),
 }
 #: Names of the codes by number, as in the ``status`` label.
 _NAMES: Final = tuple(code.name for code in Code)

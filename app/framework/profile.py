@@ -26,10 +26,11 @@ from app.state.view import View
 
 
 class ProfilePlugins(msgspec.Struct, frozen=True):
-    """The plugin instances by extension point (configuration names), and the weights of Score plugins by name."""
+    """The plugin instances by extension point (configuration names), and the weights of Score and PlacementScore plugins."""
 
     by_point: Mapping[str, Sequence[Plugin]]
     weights: Mapping[str, int]
+    placement_weights: Mapping[str, int] = {}
 
     def at(self, point: str) -> Sequence[Any]:
         """The plugins of an extension point, in running order."""

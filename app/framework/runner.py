@@ -32,6 +32,7 @@ from app.framework.memo import (
     check_scores,
     weighted,
 )
+from app.framework.placement_points import PlacementPoints
 from app.framework.probe import (
     FILTER,
     NULL_PROBE,
@@ -126,6 +127,7 @@ class Framework(CommitPoints):
         self.profile_name: Final = profile_name
         self._table = table
         self.plugins: Final = plugins
+        self.placements: Final = PlacementPoints(plugins, self._watch)
         self.pre_enqueue: Final = cast("Sequence[PreEnqueuePlugin]", plugins.at("preEnqueue"))
         self._pre_filter = cast("Sequence[PreFilterPlugin]", plugins.at("preFilter"))
         self._filter = cast("Sequence[FilterPlugin]", plugins.at("filter"))
@@ -175,7 +177,7 @@ class Framework(CommitPoints):
         See docs/spec/cluster-events.md#registration.
         """
         hints: list[tuple[str, EventRegistration]] = []
-        points = ("preEnqueue", "preFilter", "filter", "reserve", "permit")
+        points = ("preEnqueue", "preFilter", "filter", "reserve", "permit", "placementGenerate")
         for plugin in {p.NAME: p for point in points for p in self.plugins.at(point)}.values():
             registrations = registrations_of(plugin)
             if registrations is None:
@@ -232,14 +234,19 @@ class Framework(CommitPoints):
         pod: Pod,
         memo: TemplateMemo,
         nominated: PodsByRow,
+        within: Mask | None = None,
     ) -> Filtered:
-        """Filters all nodes. ``nominated``: by row, the pods of equal or higher priority nominated to it.
+        """Filters all nodes, or those ``within`` bool[table.size].
+
+        ``nominated``: by row, the pods of equal or higher priority nominated to it.
 
         Raises PreFilterRejected if PreFilter rejects the pod, SchedulingError if a plugin fails.
         """
         prefiltered = self._watch.point(PRE_FILTER, self._run_pre_filter, state, pod, memo)
         self.participation.filtered(prefiltered.plan.skipped)
-        return self._watch.point(FILTER, self._run_filter, state, pod, memo, nominated, prefiltered)
+        return self._watch.point(
+            FILTER, self._run_filter, state, pod, memo, nominated, prefiltered, within
+        )
 
     def fresh_state(self, pod: Pod) -> CycleState:
         """A cycle state after PreFilter on the present table. Raises PreFilterRejected and SchedulingError."""
@@ -255,12 +262,15 @@ class Framework(CommitPoints):
         memo: TemplateMemo,
         nominated: PodsByRow,
         prefiltered: Prefiltered,
+        within: Mask | None,
     ) -> Filtered:
         (_, wide), names, narrowed_by = prefiltered
         arrays = memo.filtered(pod)
         if wide or nominated:
             arrays = arrays.copy()
         considered = self._table.exists[: self._table.size]
+        if within is not None:
+            considered = considered & within
         absent = _ABSENT
         if names is not None:
             rows = [self._table.row_of[name] for name in names if name in self._table.row_of]

@@ -55,12 +55,26 @@ class DisruptionMode(Object, frozen=True):
     all: AllPods | None = None
 
 
+class TopologyConstraint(Object, frozen=True):
+    """All pods of the group go to nodes with the same value of the label ``key``."""
+
+    key: str = ""
+
+
+class GroupConstraints(Object, frozen=True):
+    """scheduling.k8s.io PodGroupSchedulingConstraints."""
+
+    topology: Few[TopologyConstraint] | None = None
+
+
 class PodGroupSpec(Object, frozen=True):
     """scheduling.k8s.io PodGroupSpec."""
 
     scheduling_policy: GroupPolicy = GroupPolicy()
     disruption_mode: str | DisruptionMode | None = None
     priority: int | None = None
+    #: Read with the feature gate TopologyAwareWorkloadScheduling.
+    scheduling_constraints: GroupConstraints | None = None
 
 
 class PodGroupStatus(Object, frozen=True):
@@ -95,6 +109,12 @@ class PodGroup(Named, frozen=True, kw_only=True):
         mode = self.spec.disruption_mode
         return mode.all is not None if isinstance(mode, DisruptionMode) else mode == "PodGroup"
 
+    @property
+    def topology_key(self) -> str:
+        """The label whose value the nodes of all pods share; empty without a constraint."""
+        constraints = self.spec.scheduling_constraints
+        return constraints.topology[0].key if constraints and constraints.topology else ""
+
 
 class LabelledPodGroupSpec(Object, frozen=True):
     """scheduling.x-k8s.io/v1alpha1 PodGroupSpec."""
@@ -113,6 +133,8 @@ class LabelledPodGroup(Named, frozen=True, kw_only=True):
     """scheduling.x-k8s.io/v1alpha1 PodGroup."""
 
     GROUP: ClassVar[str] = "scheduling.x-k8s.io"
+    #: The kind has no topology constraints.
+    topology_key: ClassVar[str] = ""
 
     spec: LabelledPodGroupSpec = LabelledPodGroupSpec()
     status: LabelledPodGroupStatus = LabelledPodGroupStatus()

@@ -23,10 +23,11 @@ from app.framework.interface import (
     Verdicts,
     on_event,
 )
+from app.framework.placements import Placements
 from app.model.cluster_event import Action, Resource
 from app.model.devices import CLASS_PREFIX, DeviceClass
 from app.model.objects import Node
-from app.model.pod import Pod
+from app.model.pod import Pod, PodTemplate
 from app.model.requests import (
     CPU,
     EPHEMERAL_STORAGE,
@@ -35,6 +36,8 @@ from app.model.requests import (
     Amounts,
     allocatable_units,
     is_extended,
+    is_scalar,
+    to_units,
 )
 from app.model.status import SUCCESS, Code, Status
 from app.plugins.helpers.device_counts import DeviceCounts
@@ -159,7 +162,6 @@ class NodeResourcesFit(NodeLocal):
             "preFilter", 'error reading "PreFilterNodeResourcesFit" from cycleState: not found'
         ),
     }
-    IDLE_AT: ClassVar[frozenset[str]] = frozenset({"placementScore"})
 
     def __init__(self, args: NodeResourcesFitArgs | None, handle: Handle) -> None:
         """None for the default arguments. Raises ValueError for a strategy that does not exist."""
@@ -260,6 +262,33 @@ class NodeResourcesFit(NodeLocal):
         )
         return self._strategy(allocated + scored.amounts, capacity, scored)
 
+    # ------------------------------------------------------------ placements of pod groups
+
+    def score_placements(self, placements: Placements, pods: Sequence[Pod], placed: Mask) -> Int64:
+        """int64[k], 0 to 100: how full each placement is with the pods that it takes, whatever the strategy.
+
+        An extended resource counts where these pods request it.
+        """
+        names = tuple(resource.name for resource in self._args.resources)
+        if not names:
+            return np.zeros(len(placements), np.int64)
+        view, scalar = placements.view, column_of(map(is_scalar, names)) != ZERO
+        wanted = _scored_amounts(pods, names) @ placed.T.astype(np.int64)
+        offered = view.allocatable_of(names)
+        allocated = np.where(offered != ZERO, nonzero_allocated(view, names), ZERO)
+        capacity = np.where(scalar & (wanted == ZERO), ZERO, placements.sums(offered))
+        requested = np.minimum(wanted + placements.sums(allocated), capacity)
+        present = capacity > ZERO
+        percent = np.where(present, requested * HUNDRED // np.where(present, capacity, 1), ZERO)
+        weights = np.array([resource.weight for resource in self._args.resources], np.int64)
+        score: Int64 = weights @ percent // np.maximum(weights @ present, 1)
+        return np.clip(score, 0, MAX_NODE_SCORE)
+
+    def grows(self, pods: Sequence[Pod]) -> bool:
+        """Not if a pod could bring a resource into the score that the others do not request."""
+        one_template = len({pod.template for pod in pods}) == 1
+        return one_template or not any(is_scalar(each.name) for each in self._args.resources)
+
     # ------------------------------------------------------------ events
 
     def events_to_register(self) -> Iterable[EventRegistration]:
@@ -286,6 +315,16 @@ class NodeResourcesFit(NodeLocal):
             return QueueingHint.QUEUE
         before = allocatable_units(old.status.allocatable)
         return any(now.get(name, 0) > before.get(name, 0) for name in (PODS, *wanted))
+
+
+def _scored_amounts(pods: Sequence[Pod], names: Sequence[str]) -> Int64:
+    """int64[names, pods]: the requests that scores count, in scheduler units."""
+    by_template: dict[PodTemplate, list[int]] = {}
+    for pod in pods:
+        if pod.template not in by_template:
+            nanos = pod.template.fit_score_request
+            by_template[pod.template] = [to_units(name, nanos.get(name, 0)) for name in names]
+    return np.array([by_template[pod.template] for pod in pods], np.int64).T
 
 
 def _freed_resources(_pod: Pod, old: Pod, _new: object) -> bool:

@@ -30,10 +30,12 @@ from app.plugins.node_resources_balanced_allocation import (
 from app.plugins.node_resources_fit import NodeResourcesFit
 from app.plugins.node_unschedulable import NodeUnschedulable
 from app.plugins.node_volume_limits import NodeVolumeLimits
+from app.plugins.pod_group_pods_count import PodGroupPodsCount
 from app.plugins.pod_topology_spread import PodTopologySpread
 from app.plugins.priority_sort import PrioritySort
 from app.plugins.scheduling_gates import SchedulingGates
 from app.plugins.taint_toleration import TaintToleration
+from app.plugins.topology_placement_generator import TopologyPlacementGenerator
 from app.plugins.volume_binding import VolumeBinding
 from app.plugins.volume_restrictions import VolumeRestrictions
 from app.plugins.volume_zone import VolumeZone
@@ -63,6 +65,8 @@ _IN_TREE: Final[tuple[PluginClass, ...]] = (
     DefaultBinder,
     NodeDeclaredFeatures,
     GangScheduling,
+    TopologyPlacementGenerator,
+    PodGroupPodsCount,
 )
 
 #: The in-tree plugin classes by name; constructed with ``(args or None, handle)``.

@@ -80,9 +80,10 @@ class Attempt:
         rng: np.random.Generator,
         nominated_node: str | None = None,
         latest: Callable[[Pod], Pod] = lambda pod: pod,
+        within: Callable[[], Mask] | None = None,
     ) -> None:
         """``latest`` returns the current version of a pod. ``nominated_node``: the pod's last nomination; None to use
-        its status.
+        its status. ``within`` returns the nodes that the pod may use, bool[table.size] as the table is now; None: all.
 
         The status may not be written yet when the pod's victims are already gone.
         """
@@ -94,6 +95,10 @@ class Attempt:
         self._table = table
         self._nominated = nominated
         self._latest = latest
+        #: See ``within`` of the constructor.
+        self.within = within
+        #: The number of nodes that the pod may use, as of the last evaluation.
+        self.node_count = table.node_count
         self._rng = rng
         self._nominated_node = pod.nominated_node_name if nominated_node is None else nominated_node
         self._filtered: Filtered | None = None
@@ -117,7 +122,11 @@ class Attempt:
         return rows
 
     def _judge(self) -> FilterOutcome:
-        if not self._table.node_count:
+        within = None if self.within is None else self.within()
+        self.node_count = (
+            self._table.node_count if within is None else int(np.count_nonzero(within))
+        )
+        if not self.node_count:
             raise NoNodesError
         pod = self._latest(self.pod)
         if pod is not self.pod:
@@ -125,7 +134,9 @@ class Attempt:
         self.state = CycleState(self.memo.state)
         self.state.write(MAY_PAUSE, self.may_pause)
         try:
-            self._filtered = self.framework.filter(self.state, pod, self.memo, self._nominated(pod))
+            self._filtered = self.framework.filter(
+                self.state, pod, self.memo, self._nominated(pod), within
+            )
         except PreFilterRejected as rejected:
             raise Unfit(self._rejected(rejected)) from None
         finally:
@@ -167,7 +178,7 @@ class Attempt:
                 totals = totals + extra
             self.ranked = (rows, totals)
             row = int(rows[best(totals, self._rng)])
-        return Choice(row, self._table.names[row], len(rows), self._table.node_count)
+        return Choice(row, self._table.names[row], len(rows), self.node_count)
 
     def scores(self) -> Scores:
         """The scores that ``choose`` compared: node names, weighted scores by plugin, and totals with the extenders'
@@ -190,10 +201,10 @@ class Attempt:
     def diagnosis(self) -> Diagnosis:
         """The verdicts on all nodes, extenders' included."""
         if self._filtered is None:
-            return Diagnosis(node_count=self._table.node_count)
+            return Diagnosis(node_count=self.node_count)
         filtered = self._filtered
         diagnosis = Diagnosis(
-            node_count=self._table.node_count,
+            node_count=self.node_count,
             outcome=filtered.outcome.frozen(),
             absent=filtered.absent,
         )
@@ -220,7 +231,7 @@ class Attempt:
 
     def _rejected(self, rejected: PreFilterRejected) -> Diagnosis:
         diagnosis = Diagnosis(
-            node_count=self._table.node_count,
+            node_count=self.node_count,
             absent=rejected.status,
             pre_filter_message=rejected.status.message,
         )

@@ -190,7 +190,7 @@ class ExtenderCycle:
         if not len(rows):
             raise Unfit(attempt.diagnosis())
         percentage = self._percentages.get(attempt.framework.profile_name, 0)
-        limit = feasible_nodes_to_find(self._table.node_count, percentage)
+        limit = feasible_nodes_to_find(attempt.node_count, percentage)
         if len(rows) > limit:
             rows = best_first(rows, attempt.rank(rows), limit, self._rng)
         return _Candidates(attempt.names(rows), rows, self._table.layout)

@@ -10,17 +10,19 @@ the assumed pods counted. Only one group waits for extenders at a time, so two g
 """
 
 import asyncio
+import functools
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, cast
 
 import msgspec
+import numpy as np
 
 from app.framework.diagnosis import Diagnosis
 from app.framework.interface import Effects, Eviction, GroupMember
 from app.framework.runner import Framework
 from app.model.gotext import quote
-from app.model.pod import Pod
+from app.model.pod import Pod, PodTemplate
 from app.model.pod_groups import GroupKey
 from app.model.status import SUCCESS, Code, SchedulingError, Status
 from app.observe.events import GroupAttempted, NodeSelected
@@ -30,7 +32,9 @@ from app.scheduler.extender_cycle import ExtenderCycle, in_turns
 from app.scheduler.failures import FailureHandler
 from app.scheduler.group_status import GroupResult, GroupStatusWriter
 from app.scheduler.parts import Parts
+from app.scheduler.placement_search import PlacementSearch, rejecting_plugins
 from app.state.cache import CacheError
+from app.state.columns.labels import Mask
 from app.state.queue.queued_pod import QueuedPod
 
 log = logging.getLogger(__name__)
@@ -48,6 +52,9 @@ TOO_FEW: Final = (
     "one or more plugins asked to wait and no plugin rejected pod"
 )
 PREEMPTING: Final = "pod group is waiting for preemption to complete"
+NO_PREEMPTION_IN_PLACEMENTS: Final = (
+    "workload aware preemption is not supported for pod groups with scheduling constraints"
+)
 NO_PREEMPTION: Final = (
     "default preemption plugin is not registered, workload aware preemption is disabled"
 )
@@ -55,6 +62,8 @@ _SCHEDULERS: Final = (
     "all pods in a single pod group should have the same .spec.schedulerName set, got: {} and {}"
 )
 _OTHER_FAILED: Final = "failed to schedule other pod from a pod group: {}"
+NO_PLACEMENTS: Final = "no feasible placements found"
+_NONE_OF: Final = "0/{} placements are available, first placement status: {}"
 _NO_WAITS: Final[Mapping[str, float]] = {}
 
 
@@ -78,6 +87,15 @@ class _Member:
     def fits(self) -> bool:
         """Whether it has a node at once."""
         return self.assumed is not None and not self.preempts
+
+    def reset(self) -> None:
+        """Forgets what was decided; the pod is not assumed."""
+        self.preempts, self.message, self.diagnosis, self.nominated = False, "", None, ""
+
+    @property
+    def choice(self) -> Choice | None:
+        """The node that it has at once."""
+        return None if self.assumed is None or self.preempts else self.assumed.choice
 
 
 class _GroupFault(Exception):  # noqa: N818 - it is about one pod of the group
@@ -126,6 +144,7 @@ class GroupCycle:
         self.failures: Final = failures
         self.emit: Final = parts.sink
         self.clock: Final = parts.clock
+        self.rng: Final = parts.rng
         self._status: Final = status
         self._one_at_a_time: Final = asyncio.Lock()
 
@@ -180,6 +199,12 @@ class _Cycle:
         self._planned: Mapping[str, str] | None = None
         #: Without the pods that must not be tried.
         self.members: Final = [_Member(queued) for queued in pods]
+        #: Returns the nodes of the placement that is tried (see Attempt); None: all nodes.
+        self._within: Callable[[], Mask] | None = None
+        #: The group's message if it is unschedulable.
+        self._why = UNSCHEDULABLE
+        #: Plugins whose events may help a pod in a placement that was not tried, by template.
+        self._elsewhere: Mapping[PodTemplate, frozenset[str]] = {}
 
     async def run(self) -> tuple[GroupResult, str]:
         """Places the pods, then starts their binding cycles or requeues them. Returns the outcome and why it is not better."""
@@ -216,24 +241,106 @@ class _Cycle:
         profiles = sorted({_profile(member) for member in self.members})
         if len(profiles) > 1:
             raise _GroupFault(_SCHEDULERS.format(*map(quote, profiles[:2])))
-        yielded_at = self.started
+        search = self._search() if self._parent.groups.topology else None
+        if search is not None:
+            await self._place_together(search)
+        elif self._why is not NO_PLACEMENTS:
+            await self._place_each()
+
+    def _search(self) -> PlacementSearch | None:
+        """The search for a placement; None if the pods may use all nodes, or none. Raises _GroupFault."""
+        attempts = []
+        for member in tuple(self.members):
+            attempt = self._attempt_for(member.queued)
+            if attempt is None:
+                self.members.remove(member)
+            else:
+                attempts.append(attempt)
+        if not attempts:
+            return None
+        framework, pods = attempts[0].framework, [attempt.pod for attempt in attempts]
+        try:
+            placements = framework.placements.generate(self._key)
+            count = 1 if placements is None else len(placements)
+            self._why = _NONE_OF.format(count, UNSCHEDULABLE) if count else NO_PLACEMENTS
+            if placements is None:
+                return None
+            if not count:
+                self._reject_all(framework.placements.generator)
+                return None
+            self._elsewhere = rejecting_plugins(framework, placements, pods)
+            return PlacementSearch(
+                framework, self._state.table, placements, pods, self._needed(), self._parent.rng
+            )
+        except SchedulingError as error:
+            raise _GroupFault(str(error)) from error
+
+    def _reject_all(self, plugin: str) -> None:
+        """No pod is tried: there is no placement."""
+        for member in self.members:
+            member.message = NO_PLACEMENTS
+            member.diagnosis = Diagnosis(node_count=0)
+            member.diagnosis.unschedulable_plugins.add(plugin)
+
+    async def _place_together(self, search: PlacementSearch) -> None:
+        """Places the pods in the best placement that takes enough of them, else in one that takes many."""
+        everyone = tuple(self.members)
+        chosen: dict[int, list[Choice | None]] = {}
+        number = search.next()
+        while number is not None:
+            self._within = functools.partial(search.placements.mask, number)
+            await self._place_each(search.needed)
+            search.record(number, [member.assumed is not None for member in everyone])
+            chosen[number] = [member.choice for member in everyone]
+            following = search.next()
+            if following is None and search.is_best(number):
+                return
+            self._start_again()
+            number = following
+        best = search.best()
+        nearest = search.nearest() if best is None else best
+        self._within = functools.partial(search.placements.mask, nearest)
+        if best is None:
+            await self._place_each()
+            return
+        for member, choice in zip(everyone, chosen[best], strict=True):
+            if member in self.members:
+                await self._place(member, choice)
+
+    def _start_again(self) -> None:
+        self._take_back(self.members)
+        self._effects.evictions.clear()
+        for member in self.members:
+            member.reset()
+
+    async def _place_each(self, needed: int = 0) -> None:
+        """Places one pod after another; ends when fewer than ``needed`` can be placed."""
+        yielded_at = self._parent.clock.monotonic()
+        possible = len(self.members)
         for member in tuple(self.members):
             await self._place(member)
+            possible -= member.assumed is None
+            if possible < needed:
+                return
             if self._parent.clock.monotonic() - yielded_at > _SLICE:
                 await asyncio.sleep(0)
                 yielded_at = self._parent.clock.monotonic()
 
-    async def _place(self, member: _Member) -> None:
-        """Assumes a pod on its node, if there is one. Raises _GroupFault."""
+    async def _place(self, member: _Member, known: Choice | None = None) -> None:
+        """Assumes a pod on its node, if there is one; on the ``known`` one if it still fits. Raises _GroupFault."""
         attempt = self._attempt_for(member.queued)
         if attempt is None:
             self.members.remove(member)
             return
         self._framework = attempt.framework
+        attempt.within = self._within
         started = self._parent.clock.monotonic()
         try:
             try:
-                choice = await self._choose(attempt)
+                if known is not None and await self._still_fits(attempt, known):
+                    choice = known
+                else:
+                    choice = await self._choose(attempt)
                 self._assume(member, attempt, choice, self._parent.clock.monotonic() - started)
             except Unfit as unfit:
                 await self._preempt(member, attempt, unfit.diagnosis)
@@ -244,6 +351,13 @@ class _Cycle:
         except Exception as error:
             log.exception("Error scheduling pod %s", member.queued.pod.key)
             raise _GroupFault(f"{type(error).__name__}: {error}", member) from error
+
+    async def _still_fits(self, attempt: Attempt, choice: Choice) -> bool:
+        if self._state.table.row_of.get(choice.node_name) != choice.row:
+            return False
+        rows = np.array([choice.row], np.intp)
+        fits = await in_turns(attempt, lambda: attempt.still_fits(rows))
+        return bool(fits[0])
 
     async def _choose(self, attempt: Attempt) -> Choice:
         extenders = self._parent.extenders
@@ -313,14 +427,15 @@ class _Cycle:
             self._no_preemption = NO_PREEMPTION
             return
         group = self._parent.groups.get(self._key)
-        least = 1 if group is None else group.min_count or 1
-        need = max(1, least - len(self._parent.groups.members(self._key).scheduled))
+        if group is not None and group.topology_key:
+            self._no_preemption = NO_PREEMPTION_IN_PLACEMENTS
+            return
         members = [
             GroupMember(member.queued.pod, member.fits, self._refused(member))
             for member in self.members
         ]
         effects = cast("Effects", self._effects)
-        result = await plugin.pod_group_post_filter(self._key, members, need, effects)
+        result = await plugin.pod_group_post_filter(self._key, members, self._needed(), effects)
         if result.status.ok:
             self._planned = result.nodes
         elif result.status.code.rejected:
@@ -405,7 +520,7 @@ class _Cycle:
             self._requeue(member, text)
         if waits:
             return "waiting_on_preemption", text
-        reasons = (UNSCHEDULABLE, self._no_preemption) if self._no_preemption else (UNSCHEDULABLE,)
+        reasons = (self._why, self._no_preemption) if self._no_preemption else (self._why,)
         return "unschedulable", ", ".join(reasons)
 
     def _try_others_again(self) -> None:
@@ -425,6 +540,12 @@ class _Cycle:
             return False
         scheduled = len(self._parent.groups.members(self._key).scheduled) - preempting
         return group.min_count is None or scheduled >= group.min_count
+
+    def _needed(self) -> int:
+        """How many of the pods, at least one, have to get a node."""
+        group = self._parent.groups.get(self._key)
+        scheduled = len(self._parent.groups.members(self._key).scheduled)
+        return max(1, ((group and group.min_count) or 1) - scheduled)
 
     def _evict(self) -> None:
         """Starts the evictions, each victim once: the pods of the group that share its room have all chosen it."""
@@ -470,6 +591,9 @@ class _Cycle:
         pods choose other nodes among equally good ones.
         """
         member.settled = True
+        if member.diagnosis is not None:
+            template = member.queued.pod.template
+            member.diagnosis.unschedulable_plugins |= self._elsewhere.get(template, frozenset())
         self._parent.failures.requeue(
             member.queued,
             _profile(member),

@@ -67,7 +67,11 @@ def build_framework(
     instances = {
         name: _make(name, profile, classes, handle) for name in sorted(plugin_names([profile]))
     }
-    plugins = ProfilePlugins(resolve_plugins(profile.points, instances), profile.score_weights)
+    plugins = ProfilePlugins(
+        resolve_plugins(profile.points, instances),
+        profile.score_weights,
+        profile.placement_weights,
+    )
     framework = Framework(profile.scheduler_name, plugins, table, probe)
     handle.framework = framework
     return framework

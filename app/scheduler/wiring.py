@@ -64,6 +64,8 @@ log = logging.getLogger(__name__)
 
 #: The feature gate with which preemption sees pod groups as a whole.
 _WHOLE_PREEMPTION: Final = "WorkloadAwarePreemption"
+#: The feature gate without which topology constraints of PodGroups do not count.
+_TOPOLOGY: Final = "TopologyAwareWorkloadScheduling"
 #: Seconds after which a pod that waits for an event is tried again without one (kube-scheduler's flag of this name).
 MAX_IN_UNSCHEDULABLE_SECONDS: Final = 300.0
 
@@ -96,7 +98,7 @@ class Scheduler:
 
         Raises ConfigurationError, PluginError.
         """
-        plain = loaded.to_plain(capabilities(plugin_classes))
+        plain = loaded.to_plain(capabilities(plugin_classes), features)
         profiles = [with_gang_scheduling(profile) for profile in plain]
         self._runtime: Final = runtime
         self._clock: Final = runtime.clock
@@ -191,9 +193,11 @@ class Scheduler:
             model: self._make_informer(model, kind)
             for model, kind in kinds.others(plugins, foreign=foreign, also=also, features=features)
         }
+        pod_groups = self.state.cluster.pod_groups
+        pod_groups.topology = _TOPOLOGY in features
         for model, informer in others.items():
             if model is PodGroup or model is LabelledPodGroup:
-                self.state.cluster.pod_groups.watch(model, informer.served)
+                pod_groups.watch(model, informer.served)
         # With claims and groups listed first, a pod whose claim or group exists need not wait for it in the queue.
         claims = [
             informer

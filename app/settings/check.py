@@ -36,6 +36,8 @@ _POINTS_IN_RUNNING_ORDER = (
     "bind",
     "postBind",
 )
+#: Shown if placements of pod groups are generated.
+_PLACEMENT_POINTS = ("placementGenerate", "placementScore")
 
 
 class Checked(msgspec.Struct, frozen=True):
@@ -126,10 +128,12 @@ def _count(warnings: tuple[Problem, ...]) -> str:
 
 def _profile(profile: Profile, source: KubeSchedulerProfile) -> Iterator[str]:
     yield f"profile {profile.scheduler_name}"
-    for point in _POINTS_IN_RUNNING_ORDER:
+    placing = _PLACEMENT_POINTS if profile.points["placementGenerate"] else ()
+    weights = {"score": profile.score_weights, "placementScore": profile.placement_weights}
+    for point in (*_POINTS_IN_RUNNING_ORDER, *placing):
         names = profile.points[point]
-        if point == "score":
-            names = tuple(f"{name} ({profile.score_weights[name]})" for name in names)
+        if point in weights:
+            names = tuple(f"{name} ({weights[point][name]})" for name in names)
         yield f"  {point:<12}{', '.join(names) or '-'}"
     percentage = profile.percentage_of_nodes_to_score
     if percentage is not None:

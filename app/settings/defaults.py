@@ -48,6 +48,14 @@ DEFAULT_MULTI_POINT: Final[tuple[tuple[str, int], ...]] = (
 )
 """The default plugins in order, with their weights; 0 is an unset weight and counts as 1."""
 
+GATED_PLUGINS: Final[Mapping[str, tuple[tuple[str, int], ...]]] = {
+    "TopologyAwareWorkloadScheduling": (
+        ("TopologyPlacementGenerator", 0),
+        ("PodGroupPodsCount", 1),
+    ),
+}
+"""Feature gate -> the default plugins that it adds, as in DEFAULT_MULTI_POINT."""
+
 DEFAULT_WEIGHTS: Final = dict(DEFAULT_MULTI_POINT)
 
 Capabilities = Mapping[str, frozenset[str]]
@@ -78,6 +86,8 @@ IN_TREE_CAPABILITIES: Final[Capabilities] = {
     "DefaultBinder": frozenset({"bind"}),
     "NodeDeclaredFeatures": _FILTER,
     "GangScheduling": frozenset({"preEnqueue", "permit"}),
+    "TopologyPlacementGenerator": frozenset({"placementGenerate"}),
+    "PodGroupPodsCount": frozenset({"placementScore"}),
 }
 """What kube-scheduler's own plugins implement; the running scheduler passes its registry's map instead."""
 

@@ -5,7 +5,7 @@ The steps: documents with places (``yaml``) -> v1 (``legacy``) -> models (``stru
 """
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path as File
 from typing import Any, Final, NamedTuple
 
@@ -202,14 +202,16 @@ class Loaded:
     locator: Locator = dataclasses.field(default_factory=Locator.nowhere, repr=False)
     """Where the first document's fields stand in the file."""
 
-    def to_plain(self, capabilities: Capabilities = IN_TREE_CAPABILITIES) -> tuple[Profile, ...]:
-        """The profiles for the framework, given what each registered plugin implements.
+    def to_plain(
+        self, capabilities: Capabilities = IN_TREE_CAPABILITIES, features: Collection[str] = ()
+    ) -> tuple[Profile, ...]:
+        """The profiles for the framework, given what each registered plugin implements and which feature gates are on.
 
         Raises ConfigurationError with kube-scheduler's start-up errors if plugins are unknown, in the wrong place,
         listed twice, or if a queue sort or bind plugin is missing.
         """
         config = self.settings.configuration
-        resolution = resolve(config.profiles, capabilities)
+        resolution = resolve(config.profiles, capabilities, features)
         if resolution.findings:
             problems = self.locator.problems(resolution.findings)
             raise ConfigurationError(problems, source=self.source, warnings=self.warnings)

@@ -37,6 +37,7 @@ def to_profile(
         percentage_of_nodes_to_score=percentage or None,
         points=resolved.points,
         score_weights=resolved.score_weights,
+        placement_weights=resolved.placement_weights,
         plugin_config=plugin_config | opaque,
     )
 

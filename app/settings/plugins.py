@@ -5,12 +5,17 @@ kube-scheduler 1.36 (docs/spec/configuration.md#merging-with-the-defaults). What
 mistakes of all profiles are reported together, with the texts of kube-scheduler's start-up errors.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
-from app.settings.defaults import DEFAULT_MULTI_POINT, EXTENSION_POINTS, Capabilities
+from app.settings.defaults import (
+    DEFAULT_MULTI_POINT,
+    EXTENSION_POINTS,
+    GATED_PLUGINS,
+    Capabilities,
+)
 from app.settings.fieldtext import show
 from app.settings.models import FIELD_OF_POINT, KubeSchedulerProfile, Plugin, Plugins, PluginSet
 from app.settings.problems import Finding, Path
@@ -25,9 +30,6 @@ NOT_LOADED: Final = (
 )
 #: Names of third-party plugins have similar words: Coscheduling is not a misspelt SchedulingGates.
 _MISSPELT: Final = 0.8
-_DEFAULT_SET: Final = PluginSet(
-    enabled=tuple(Plugin(name=name, weight=weight) for name, weight in DEFAULT_MULTI_POINT)
-)
 
 
 class ResolvedPlugins(msgspec.Struct, frozen=True):
@@ -37,6 +39,8 @@ class ResolvedPlugins(msgspec.Struct, frozen=True):
     """Extension point -> plugin names in the order in which they run; every point is a key."""
     score_weights: Mapping[str, int]
     """Plugin name -> weight, for each name in ``points["score"]``."""
+    placement_weights: Mapping[str, int]
+    """Plugin name -> weight, for each name in ``points["placementScore"]``."""
 
 
 class Resolution(msgspec.Struct, frozen=True):
@@ -72,11 +76,20 @@ def merge_plugin_set(default: PluginSet, custom: PluginSet) -> PluginSet:
     )
 
 
-def merge_plugins(custom: Plugins) -> Plugins:
-    """The user's sets merged with the default ones, which are all in multiPoint."""
+def default_plugins(features: Collection[str] = ()) -> PluginSet:
+    """The default plugins, which are all in multiPoint, with these feature gates."""
+    entries = list(DEFAULT_MULTI_POINT)
+    for gate, plugins in GATED_PLUGINS.items():
+        entries += plugins if gate in features else ()
+    return PluginSet(enabled=tuple(Plugin(name=name, weight=weight) for name, weight in entries))
+
+
+def merge_plugins(custom: Plugins, features: Collection[str] = ()) -> Plugins:
+    """The user's sets merged with the default ones."""
+    defaults = default_plugins(features)
     sets = {
         field: merge_plugin_set(
-            _DEFAULT_SET if point == "multiPoint" else PluginSet(), custom.at(point)
+            defaults if point == "multiPoint" else PluginSet(), custom.at(point)
         )
         for point, field in FIELD_OF_POINT.items()
     }
@@ -93,12 +106,16 @@ def enabled_names(plugins: Plugins) -> frozenset[str]:
 # ---------------------------------------------------------------- step B: the extension points
 
 
-def resolve(profiles: Sequence[KubeSchedulerProfile], capabilities: Capabilities) -> Resolution:
-    """The plugin lists of every profile, given what each plugin implements."""
+def resolve(
+    profiles: Sequence[KubeSchedulerProfile],
+    capabilities: Capabilities,
+    features: Collection[str] = (),
+) -> Resolution:
+    """The plugin lists of every profile, given what each plugin implements and which feature gates are on."""
     findings: list[Finding] = []
     resolved: list[ResolvedPlugins] = []
     for index, profile in enumerate(profiles):
-        builder = _Builder(profile, ("profiles", index), capabilities)
+        builder = _Builder(profile, ("profiles", index), capabilities, features)
         resolved.append(builder.build())
         findings += builder.findings
     findings += _different_queue_sorts(profiles, resolved)
@@ -109,12 +126,16 @@ class _Builder:
     """Builds the lists of one profile and collects mistakes."""
 
     def __init__(
-        self, profile: KubeSchedulerProfile, path: Path, capabilities: Capabilities
+        self,
+        profile: KubeSchedulerProfile,
+        path: Path,
+        capabilities: Capabilities,
+        features: Collection[str],
     ) -> None:
         self.findings: list[Finding] = []
         self._name = profile.scheduler_name
         self._custom = profile.plugins
-        self._plugins = merge_plugins(profile.plugins)
+        self._plugins = merge_plugins(profile.plugins, features)
         self._path = path
         self._capabilities = capabilities
         self._reported: set[str] = set()
@@ -123,10 +144,19 @@ class _Builder:
     def build(self) -> ResolvedPlugins:
         points = {point: self._point(point) for point in EXTENSION_POINTS}
         self._check_counts(points)
-        weights = score_weights(self._plugins, self._capabilities)
+        weights = self._weights("score")
+        placement_weights = self._weights("placementScore")
+        return ResolvedPlugins(
+            points,
+            {name: weights.get(name, 1) for name in points["score"]},
+            {name: placement_weights.get(name, 1) for name in points["placementScore"]},
+        )
+
+    def _weights(self, point: str) -> Mapping[str, int]:
+        weights = score_weights(self._plugins, self._capabilities, point)
         if overflows(weights.values()):
-            self._overflow(weights)
-        return ResolvedPlugins(points, {name: weights.get(name, 1) for name in points["score"]})
+            self._overflow(weights, point)
+        return weights
 
     def _point(self, point: str) -> tuple[str, ...]:
         explicit = self._explicit(point)
@@ -183,18 +213,19 @@ class _Builder:
         hint = closest(name, self._capabilities, similarity=_MISSPELT)
         return f"{said}; did you mean {show(hint)}?" if hint else f"{said}; {NOT_LOADED}"
 
-    def _overflow(self, weights: Mapping[str, int]) -> None:
+    def _overflow(self, weights: Mapping[str, int], score: str) -> None:
         """Report the weight that leaves the least room: a negative one, else the largest."""
         name = min(weights, key=lambda each: (weights[each] >= 0, -weights[each]))
         said = f"total score of Score plugins could overflow: {name} has the weight {weights[name]}"
         path: Path = (*self._path, "plugins")
-        for point in ("score", "multiPoint"):
+        for point in (score, "multiPoint"):
             entries = self._custom.at(point).enabled
             listed = [i for i, entry in enumerate(entries) if entry.name == name]
             if listed:
                 path = (*path, point, "enabled", listed[-1], "weight")
                 break
-        self._fail(path, f"score plugins: {said}")
+        kind = "score" if score == "score" else "placement score"
+        self._fail(path, f"{kind} plugins: {said}")
 
     def _check_counts(self, points: Mapping[str, Sequence[str]]) -> None:
         name, path = show(self._name), (*self._path, "plugins")
@@ -228,11 +259,13 @@ class _Builder:
         self._fail((*path, listed[-1]) if listed else path, message)
 
 
-def score_weights(merged: Plugins, capabilities: Capabilities) -> dict[str, int]:
-    """The weight of every enabled score plugin: the score point's own entry wins over multiPoint's; 0 counts as 1."""
+def score_weights(
+    merged: Plugins, capabilities: Capabilities, point: str = "score"
+) -> dict[str, int]:
+    """The weight of every plugin enabled at ``point``, whose own entry wins over multiPoint's; 0 counts as 1."""
     weights: dict[str, int] = {}
-    for plugin in (*merged.score.enabled, *merged.multi_point.enabled):
-        if "score" in capabilities.get(plugin.name, ()):
+    for plugin in (*merged.at(point).enabled, *merged.multi_point.enabled):
+        if point in capabilities.get(plugin.name, ()):
             weights.setdefault(plugin.name, plugin.weight or 1)
     return weights
 

@@ -36,6 +36,8 @@ class PodGroups:
         }
         self._served: dict[type[AnyPodGroup], Callable[[], str]] = {}
         self._members: Final[dict[GroupKey, GroupMembers]] = {}
+        #: Whether topology constraints count (the feature gate TopologyAwareWorkloadScheduling).
+        self.topology = False
         #: Whether any kind of groups is watched.
         self.watched = False
         #: Whether preemption sees groups as a whole (the gate WorkloadAwarePreemption).

@@ -23,7 +23,7 @@ from app.framework.interface import (
 from app.framework.runner import PreFilterRejected, ProfileHandle
 from app.model.cluster_event import Action, ClusterEvent, Resource
 from app.model.pod import Pod, PodTemplate
-from app.model.pod_groups import AnyPodGroup, GroupKey
+from app.model.pod_groups import AnyPodGroup, GroupKey, PodGroup
 from app.model.status import (
     SUCCESS,
     Code,
@@ -71,6 +71,8 @@ NO_CANDIDATE: Final = "no candidate node for preemption"
 MAY_PAUSE_SECONDS: Final = 2.0
 #: The most pauses in one search, however little time they take.
 MAX_PAUSES: Final = 1000
+NO_GROUP: Final = "pod group for pod not found"
+PLACED_TOGETHER: Final = "not eligible due to placement-based pod group scheduling limitation"
 _PREFIX: Final = "preemption: "
 _HELD: Final = unresolvable(HELD)
 _GROUP_HELD: Final = unresolvable(GROUP_HELD)
@@ -152,6 +154,9 @@ class DefaultPreemption:
         self, state: CycleState, pod: Pod, diagnosis: Diagnosis, effects: Effects
     ) -> PostFilterResult:
         """Success with the nominated node, or why preemption does not help."""
+        forbidden = self._group_forbids(pod)
+        if forbidden:
+            return PostFilterResult(unschedulable(_PREFIX + forbidden))
         if self._preempts_with_group(state, pod, diagnosis):
             return PostFilterResult(unschedulable(_PREFIX + WITH_ITS_GROUP))
         try:
@@ -164,6 +169,17 @@ class DefaultPreemption:
         return PostFilterResult(
             Status(status.code, (_PREFIX + status.message,)), result.nominated_node
         )
+
+    def _group_forbids(self, pod: Pod) -> str:
+        """Why a pod cannot preempt because of its group; empty if it can."""
+        groups = self._handle.cluster.pod_groups
+        key = groups.key_of(pod) if groups.topology else None
+        if key is None or key.kind is not PodGroup:
+            return ""
+        group: PodGroup | None = groups.listers[PodGroup].get(key.name, key.namespace)
+        if group is None:
+            return NO_GROUP
+        return "" if group.spec.scheduling_constraints is None else PLACED_TOGETHER
 
     async def _preempt(
         self, state: CycleState, pod: Pod, diagnosis: Diagnosis, effects: Effects

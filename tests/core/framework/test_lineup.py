@@ -139,5 +139,5 @@ def test_nodes_that_an_earlier_plugin_turned_down_meet_no_error():
 
 def test_a_point_where_a_plugin_is_idle_may_be_listed_and_costs_nothing():
     framework = Trial("ssd").framework
-    assert "placementScore" in capabilities()["NodeResourcesFit"]
-    assert list(framework.plugins.at("placementScore")) == []
+    assert "permit" in capabilities()["GangScheduling"]
+    assert list(framework.plugins.at("permit")) == []

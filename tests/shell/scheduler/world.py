@@ -24,6 +24,7 @@ from app.state.scheduler_state import Change
 from tests.shell.clock import LoopClock
 from tests.shell.kube.fakes import FakeTransport, ok
 
+#: The feature gates for PodGroups of scheduling.k8s.io.
 GANGS = frozenset({"GenericWorkload", "GangScheduling"})
 CONFIG = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
 
