@@ -31,7 +31,6 @@ from app.tools.shadow.preparation import (
     VOLUME_BINDING,
     Difference,
     differences,
-    preparation,
     reserved,
 )
 from app.tools.shadow.reasons import counts, factors, largest, plugins_of_message
@@ -295,9 +294,8 @@ class Judge:
         pod = outcome.pod
         if not has_claims(pod):
             return None
-        timeline = self._timeline
-        told = [preparation(e.change, pod) for e in (*timeline.behind, *timeline.near())]
-        there = {each[0]: each[1] for each in told if each is not None}
+        told = [entry.prepares for entry in self._timeline.preparations(pod)]
+        there = {each.claim: each.chosen for each in told if each is not None}
         if not there:
             return None
         here = reserved(attempt.framework, attempt.state, attempt.pod, outcome.node)

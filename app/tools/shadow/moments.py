@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from app.model.pod import Pod
-from app.tools.shadow.preparation import preparation
 from app.tools.shadow.timeline import Entry, Outcome, Timeline, may_be_later, precedes
 
 #: The numbers of changes before an outcome that are undone, one after another, to find the moment of the decision.
@@ -21,8 +20,10 @@ _STEPS_AHEAD: Final = (1, 2, 4, 8, 16, 32, 64)
 _OTHER_KINDS: Final = 4
 #: Other moments of a decision that are tried, after and before that of the decision before.
 _MOMENTS: Final = 16
-#: Seconds before an outcome within which changes that follow from the decision may show.
+#: Seconds before an outcome within which changes that follow from the decision may show, if it is not known when the pod entered
+#: the queue; and what watches may differ.
 _OWN_SECONDS: Final = 2.0
+_SLACK: Final = 1.0
 #: Victims that are remembered.
 _CLAIMED: Final = 4096
 #: Pods from which the latency of the cluster's scheduler is estimated.
@@ -65,8 +66,8 @@ class Moments:
             seen = min(max(outcome.queued, self._seen), entry.number)
             yield self._by_queue(entry, outcome, own, seen)
             moment = max(outcome.queued_at, entry.at - latency)
-            before = (*self._timeline.late(outcome.queued_at), *self._timeline.near())
-            seen = max((e.number for e in before if e.at <= moment), default=entry.number)
+            before = (*self._timeline.later(outcome.queued), *self._timeline.near())
+            seen = max((e.number for e in before if e.at <= moment), default=outcome.queued)
             yield self._by_queue(entry, outcome, own, min(seen, entry.number))
             yield self._by_queue(entry, outcome, own, entry.number)
         as_seen = self._as_seen(entry, own)
@@ -81,7 +82,7 @@ class Moments:
     def _as_seen(self, entry: Entry, own: Sequence[Entry]) -> Moves:
         """The table when the outcome arrived: changes have been reordered by the queue since."""
         timeline = self._timeline
-        undone = [e for e in timeline.late(entry.at) if e.number > entry.number]
+        undone = list(timeline.later(entry.number))
         pulled = [e for e in timeline.near() if e.number < entry.number and e not in own]
         return Moves((*undone, *own), tuple(pulled))
 
@@ -93,9 +94,8 @@ class Moments:
         timeline = self._timeline
         undone = [
             e
-            for e in timeline.late(outcome.queued_at)
-            if e.number > outcome.queued  # what came before the pod was seen
-            and (precedes(entry, e) if e.places else e.number > seen and _matters(e, outcome))
+            for e in timeline.later(outcome.queued)  # what came before the pod was seen
+            if (precedes(entry, e) if e.places else e.number > seen and _matters(e, outcome))
         ]
         pulled = [
             e
@@ -119,7 +119,7 @@ class Moments:
         changes = sorted(
             (
                 e
-                for e in (*timeline.late(outcome.queued_at), *timeline.near())
+                for e in (*timeline.later(outcome.queued), *timeline.near())
                 if not e.places
                 and outcome.queued < e.number < entry.number
                 and _matters(e, outcome)
@@ -137,21 +137,17 @@ class Moments:
 
     def _own(self, entry: Entry, outcome: Outcome) -> Iterator[Entry]:
         """The changes that follow from the decision and show already: evictions for the pod, and what its claims get."""
-        pod, nominated = outcome.pod, outcome.message is not None and bool(outcome.node)
-        if not nominated and not has_claims(pod):
-            return
-        changes = self._timeline.late(outcome.queued_at or entry.at - _OWN_SECONDS)
-        for e in (*changes, *self._timeline.near()):
-            if (nominated and self._evicts(e, outcome.node)) or (
-                not nominated and preparation(e.change, pod) is not None
-            ):
-                yield e
+        since = (outcome.queued_at or entry.at - _OWN_SECONDS) - _SLACK
+        if outcome.message is not None and outcome.node:
+            yield from (e for e in self._evictions(outcome.node) if e.at >= since)
+        elif has_claims(outcome.pod):
+            yield from (e for e in self._timeline.preparations(outcome.pod) if e.at >= since)
 
-    def _evicts(self, entry: Entry, node: str) -> bool:
-        """Whether a change shows that a pod on this node is evicted for a pod that was not judged yet."""
-        return (
-            entry.evicts and entry.node_name == node and entry.change.new.uid not in self._claimed
-        )
+    def _evictions(self, node: str, *, behind_only: bool = False) -> Iterator[Entry]:
+        """The changes that show that pods on this node are evicted for a pod that was not judged yet."""
+        for e in self._timeline.evictions(node, behind_only=behind_only):
+            if e.change.new.uid not in self._claimed:
+                yield e
 
     def explained(self, outcome: Outcome, moves: Moves, *, likely: bool) -> None:
         """Keeps what an explained outcome says about the next ones."""
@@ -259,9 +255,8 @@ class Moments:
 
     def victims_seen(self, node: str, *, behind_only: bool = False) -> dict[str, Pod]:
         """The pods on a node that were evicted about now, by uid."""
-        timeline = self._timeline
-        entries = (*timeline.behind, *(() if behind_only else timeline.near()))
-        return {e.change.new.uid: e.change.new for e in entries if self._evicts(e, node)}
+        evictions = self._evictions(node, behind_only=behind_only)
+        return {e.change.new.uid: e.change.new for e in evictions}
 
 
 def _other_kinds(

@@ -43,29 +43,42 @@ class Difference(NamedTuple):
         return f"claim {self.claim} would have to get {there} instead of {here}"
 
 
-def preparation(change: Change, pod: Pod) -> tuple[str, frozenset[str]] | None:
-    """The claim (namespace/name) of the pod for which a change chooses a volume or devices, and these; None for none."""
+class Preparation(NamedTuple):
+    """What a change chooses for a claim."""
+
+    #: namespace/name.
+    claim: str
+    chosen: frozenset[str]
+    #: The uids of the pods for which devices are allocated; None for a volume.
+    users: frozenset[str] | None = None
+
+    def concerns(self, pod: Pod) -> bool:
+        """Whether the claim is one of the pod's."""
+        if self.users is not None:
+            return pod.uid in self.users
+        return bool(pod.template.volumes) and self.claim in volume_claims(pod)
+
+
+def preparation(change: Change) -> Preparation | None:
+    """The claim for which a change chooses a volume or devices; None if it chooses nothing."""
     kind, old, new = change
     if old is None or new is None:
         return None
     if kind is PersistentVolume:
-        if not pod.template.volumes:
-            return None
         ref = new.spec.claim_ref
         if ref is None or old.spec.claim_ref == ref:
             return None
-        key = f"{ref.namespace}/{ref.name}"
-        return (key, frozenset({new.name})) if key in volume_claims(pod) else None
+        return Preparation(f"{ref.namespace}/{ref.name}", frozenset({new.name}))
     if kind is PersistentVolumeClaim:
         if new.annotations.get(SELECTED_NODE, "") == old.annotations.get(SELECTED_NODE, ""):
             return None
-        return (new.key, frozenset()) if new.key in volume_claims(pod) else None
+        return Preparation(new.key, frozenset())
     if kind is ResourceClaim:
         allocation = new.status.allocation
-        users = {each.uid for each in new.status.reserved_for or ()}
-        if allocation is None or old.status.allocation is not None or pod.uid not in users:
+        if allocation is None or old.status.allocation is not None:
             return None
-        return new.key, allocation.device_names
+        users = frozenset(each.uid for each in new.status.reserved_for or ())
+        return Preparation(new.key, allocation.device_names, users)
     return None
 
 

@@ -17,7 +17,7 @@ from app.model.claims import SELECTED_NODE, claim_keys, claim_name, fully_bound
 from app.model.objects import Node, PersistentVolumeClaim, PodCondition
 from app.model.pod import Pod
 from app.state.scheduler_state import Change, Command, ReportProblem, SchedulerState
-from app.tools.shadow.preparation import preparation
+from app.tools.shadow.preparation import Preparation, preparation
 
 T = TypeVar("T")
 
@@ -69,6 +69,8 @@ class Entry(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     places: bool
     #: Whether the change shows that a scheduler evicts a pod with a node.
     evicts: bool
+    #: What the change chooses for a claim; None if it chooses nothing.
+    prepares: Preparation | None
 
 
 def _entry(number: int, at: float, change: Change, outcome: Outcome | None) -> Entry:
@@ -84,6 +86,7 @@ def _entry(number: int, at: float, change: Change, outcome: Outcome | None) -> E
         node_name=node,
         places=outcome is not None and bool(outcome.node),
         evicts=is_eviction(change),
+        prepares=preparation(change),
     )
 
 
@@ -181,7 +184,13 @@ class Timeline:
         self.state: Final = state
         self._window: Final = window
         #: Applied changes, oldest first.
-        self.behind: Final[deque[Entry]] = deque(maxlen=limit)
+        self.behind: Final[deque[Entry]] = deque()
+        self._limit: Final = limit
+        #: The same by number, and by object, then in the order of arrival.
+        self._applied: Final[dict[int, Entry]] = {}
+        self._of_object: Final[dict[tuple[type, str], list[Entry]]] = {}
+        #: Those of ``behind`` and ``ahead`` that evict or prepare, in the order of arrival.
+        self._effects: Final[dict[int, Entry]] = {}
         #: Changes that are not applied yet, oldest first.
         self.ahead: Final[deque[Entry]] = deque()
         self._number = 0
@@ -202,7 +211,10 @@ class Timeline:
             outcome = self._of_pod(change.old, change.new, now)
         elif change.kind is PersistentVolumeClaim:
             outcome = self._of_claim(change.old, change.new)
-        self.ahead.append(_entry(self._number, now, change, outcome))
+        entry = _entry(self._number, now, change, outcome)
+        self.ahead.append(entry)
+        if entry.evicts or entry.prepares is not None:
+            self._effects[entry.number] = entry
 
     def _of_pod(self, old: Pod | None, new: Pod | None, now: float) -> Outcome | None:
         if new is None or new.node_name:
@@ -289,7 +301,7 @@ class Timeline:
         outcome = entry.outcome
         if outcome is None or not outcome.early or not self._has_open_claims(outcome.pod):
             return False
-        return not any(preparation(e.change, outcome.pod) for e in self.near())
+        return next(self.preparations(outcome.pod), None) is None
 
     def _has_open_claims(self, pod: Pod) -> bool:
         if pod.spec.resource_claims:
@@ -304,13 +316,35 @@ class Timeline:
                 return
             yield entry
 
-    def late(self, since: float) -> Iterator[Entry]:
-        """The applied changes from about a time on, the last one first."""
-        until = since - _NEAR_SECONDS
-        for entry in reversed(self.behind):
-            if entry.at < until:
-                return
-            yield entry
+    def later(self, number: int) -> Iterator[Entry]:
+        """The applied changes that arrived after the one with this number, the last one first."""
+        if self._number - number < len(self._applied):
+            for each in range(self._number, number, -1):
+                entry = self._applied.get(each)
+                if entry is not None:
+                    yield entry
+        else:
+            yield from (e for e in reversed(self.behind) if e.number > number)
+
+    def preparations(self, pod: Pod) -> Iterator[Entry]:
+        """The changes that choose something for a claim of the pod, applied or near, oldest first."""
+        for entry in self._effects.values():
+            chosen = entry.prepares
+            if chosen is not None and chosen.concerns(pod) and not self._is_far(entry):
+                yield entry
+
+    def evictions(self, node: str, *, behind_only: bool = False) -> Iterator[Entry]:
+        """The changes that show that a pod on the node is evicted, applied or near, oldest first."""
+        for entry in self._effects.values():
+            if entry.evicts and entry.node_name == node:
+                if behind_only and entry.number not in self._applied:
+                    continue
+                if not self._is_far(entry):
+                    yield entry
+
+    def _is_far(self, entry: Entry) -> bool:
+        """Whether a change is one to come that is not near."""
+        return bool(self.ahead) and entry.at > self.ahead[0].at + _NEAR_SECONDS
 
     def put_in_order(self) -> None:
         """Brings the pod that was decided first to the front, if the next entry is an outcome and the queue tells.
@@ -334,10 +368,21 @@ class Timeline:
         """Applies the next change; there must be one."""
         entry = self.ahead.popleft()
         self.behind.append(entry)
-        while self.behind[0].at < entry.at - self._window:
-            self.behind.popleft()
+        self._applied[entry.number] = entry
+        self._of_object.setdefault(entry.key, []).append(entry)
+        while len(self.behind) > self._limit or self.behind[0].at < entry.at - self._window:
+            self._forget(self.behind.popleft())
         self._give_up(entry.at)
         return self._apply(entry)
+
+    def _forget(self, entry: Entry) -> None:
+        """An applied change can no longer be undone."""
+        del self._applied[entry.number]
+        self._effects.pop(entry.number, None)
+        known = self._of_object[entry.key]
+        known.remove(entry)
+        if not known:
+            del self._of_object[entry.key]
 
     def _give_up(self, now: float) -> None:
         """Takes out pods that were put on a node so long ago that their binding must have failed."""
@@ -416,17 +461,16 @@ class Timeline:
             self.state.forget(known)
 
     def _with_later(self, chosen: Iterable[Entry]) -> list[Entry]:
-        first: dict[tuple[type, Any], int] = {}
-        since = float("inf")
+        first: dict[tuple[type, str], int] = {}
         for entry in chosen:
             first[entry.key] = min(entry.number, first.get(entry.key, entry.number))
-            since = min(since, entry.at)
-        if not first:
-            return []
-        none = self._number + 1
-        found = [e for e in self.late(since) if e.number >= first.get(e.key, none)]
-        found.reverse()
-        return found
+        found = [
+            e
+            for key, number in first.items()
+            for e in self._of_object.get(key, ())
+            if e.number >= number
+        ]
+        return sorted(found, key=lambda e: e.number)
 
     def _with_earlier(self, chosen: Iterable[Entry]) -> list[Entry]:
         last: dict[tuple[type, Any], int] = {}
