@@ -11,11 +11,13 @@ import asyncio
 import contextlib
 import dataclasses
 import json
+import os
 import random
 import subprocess
 import sys
 import tempfile
 import time
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
@@ -58,6 +60,8 @@ _READING: Final = {"get", "list", "watch"}
 _FULL: Final = 20
 #: The first nodes have devices.
 _WITH_DEVICES: Final = 100
+#: Seconds of a peak, and between two.
+_PEAK_SECONDS: Final = 10.0
 #: Seconds for which outcomes may follow the last pod.
 _AFTERWARDS: Final = 120.0
 
@@ -74,6 +78,10 @@ class Load:
     """Pods created together; 1 for an even rate."""
     lifetime: float
     """Seconds for which half of the bound pods live; the others stay."""
+    mix: str = "hard"
+    """How many pods are hard to decide: a key of ``_MIXES``."""
+    peak: float = 0.0
+    """Pods created a second in every other ten seconds; 0 for ``rate``."""
     existing: int = 0
     """Bound pods at the start."""
     seed: int = 1
@@ -103,6 +111,7 @@ class Place:
             "apiVersion": "kubescheduler.config.k8s.io/v1",
             "kind": "KubeSchedulerConfiguration",
             "clientConnection": {"kubeconfig": str(self.kubeconfig), "qps": 5000, "burst": 5000},
+            "parallelism": os.cpu_count() or 1,
             "leaderElection": {"leaderElect": leader_elect},
         }
         if percentage:
@@ -225,7 +234,7 @@ def _pod(name: str, family: int, cpu: str, memory: str = "200Mi") -> Object:
     }
 
 
-def _kinds() -> list[Callable[[Object, int], None]]:
+def _kinds(common_times: int) -> list[Callable[[Object, int], None]]:
     required = "requiredDuringSchedulingIgnoredDuringExecution"
     preferred = "preferredDuringSchedulingIgnoredDuringExecution"
 
@@ -281,17 +290,19 @@ def _kinds() -> list[Callable[[Object, int], None]]:
 
     common = [plain] * 6 + [selecting, tolerating, spread, rather_apart, zones, large]
     rare = [spread, rather_apart, apart, volume, volume, preempting, large, device, hopeless]
-    return [*common, *common, *rare, *common]
+    return [*common * (common_times - 1), *rare, *common]
 
 
-_KINDS: Final = tuple(_kinds())
+#: How often the common kinds come for each time that the rare ones do.
+_MIXES: Final = {"hard": tuple(_kinds(3)), "light": tuple(_kinds(12))}
 #: Of each so many volumes, the first is made for the claim, the others are there.
 _PROVISIONED: Final = 2
 
 
-def _measured(number: int) -> tuple[Object, str]:
-    family = number % len(_KINDS)
-    kind = _KINDS[family]
+def _measured(number: int, mix: str) -> tuple[Object, str]:
+    kinds = _MIXES[mix]
+    family = number % len(kinds)
+    kind = kinds[family]
     pod = _pod(f"pod-{number:06}", family, f"{(100, 250, 500)[family % 3]}m")
     kind(pod, number)
     return pod, kind.__name__
@@ -379,7 +390,7 @@ class Cluster:
         some = min(load.nodes, _WITH_DEVICES)
         await client.many(f"{_RESOURCE}/resourceslices", devices.slices(some, labels))
         await client.many("/api/v1/nodes", (_node(n, load) for n in range(load.nodes)))
-        volumes = sum(1 for n in range(load.pods) if _measured(n)[1] == "volume")
+        volumes = sum(1 for n in range(load.pods) if _measured(n, load.mix)[1] == "volume")
         await client.many(_VOLUMES, (self._there(n) for n in range(volumes)))
         await client.many(_PODS, self._existing())
 
@@ -407,17 +418,20 @@ class Cluster:
         """The pods at their rate; returns when the last one is there."""
         load = self._load
         started = time.monotonic()
+        due = 0.0
         for first in range(0, load.pods, load.burst):
-            ahead = started + first / load.rate - time.monotonic()
+            ahead = started + due - time.monotonic()
             if ahead > 0:
                 await asyncio.sleep(ahead)
             for number in range(first, min(first + load.burst, load.pods)):
-                self._spawn(self._make(number))
+                self._spawn("make", self._make, number)
+            peaking = load.peak and int(due / _PEAK_SECONDS) % 2
+            due += load.burst / (load.peak if peaking else load.rate)
         while self._tasks and any(task.get_name() == "make" for task in self._tasks):
             await asyncio.sleep(0.05)
 
     async def _make(self, number: int) -> None:
-        pod, kind = _measured(number)
+        pod, kind = _measured(number, self._load.mix)
         if kind == "volume":
             await self._client.call("POST", _CLAIMS, _claim(number))
         if kind == "device":
@@ -427,16 +441,18 @@ class Cluster:
         name = pod["metadata"]["name"]
         self.created[name] = time.monotonic()
         await self._client.call("POST", _PODS, pod)
+        if kind == "hopeless":
+            self._spawn("end", self._end, name)
 
-    def _spawn(self, work: Any, name: str = "make") -> None:
-        task = asyncio.create_task(self._guarded(work), name=name)
+    def _spawn(self, name: str, work: Callable[..., Awaitable[None]], *arguments: Any) -> None:
+        task = asyncio.create_task(self._guarded(work, *arguments), name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     @staticmethod
-    async def _guarded(work: Awaitable[None]) -> None:
+    async def _guarded(work: Callable[..., Awaitable[None]], *arguments: Any) -> None:
         try:
-            await work
+            await work(*arguments)
         except (NotFound, Conflict):
             return
         except KubeApiError as error:
@@ -451,7 +467,7 @@ class Cluster:
                 return
             self.bound[name] = time.monotonic()
             if self._random.random() < 0.5 and name.startswith("pod-"):
-                self._spawn(self._end(name), "end")
+                self._spawn("end", self._end, name)
 
         await self._follow(_PODS, on)
 
@@ -465,7 +481,7 @@ class Cluster:
         async def on(kind: str, claim: Object) -> None:
             node = claim["metadata"].get("annotations", {}).get(_SELECTED)
             if kind != "DELETED" and node and not claim["spec"].get("volumeName"):
-                self._spawn(self._provision(claim, node), "provision")
+                self._spawn("provision", self._provision, claim, node)
 
         await self._follow(_CLAIMS, on)
 
@@ -481,7 +497,7 @@ class Cluster:
         async def on(kind: str, volume: Object) -> None:
             ref = volume["spec"].get("claimRef")
             if kind != "DELETED" and ref and volume.get("status", {}).get("phase") != "Bound":
-                self._spawn(self._bind(volume, ref), "bind")
+                self._spawn("bind", self._bind, volume, ref)
 
         await self._follow(_VOLUMES, on)
 
@@ -536,20 +552,21 @@ class Cluster:
                             await on(event["type"], event["object"])
 
     def rates(self) -> dict[str, float]:
-        """Pods bound: in all, and a second in the best ten seconds and on the whole."""
+        """Pods bound: in all, and a second in the best second, in the best ten and on the whole."""
         times = sorted(at for name, at in self.bound.items() if name in self.created)
         if len(times) < 2:
             return {"bound": len(times)}
-        best = max(
-            sum(1 for t in times if start <= t < start + 10) / 10
-            for start in times[:: 1 + len(times) // 200]
-        )
+
+        def best(seconds: float) -> float:
+            return max(bisect_left(times, t + seconds) - n for n, t in enumerate(times)) / seconds
+
         first = min(self.created.values())
         waits = sorted(self.bound[n] - at for n, at in self.created.items() if n in self.bound)
         return {
             "bound": len(times),
             "podsPerSecond": round(len(times) / (times[-1] - first), 1),
-            "peakPodsPerSecond": best,
+            "peakPodsPerSecond": best(10.0),
+            "peakOfOneSecond": best(1.0),
             "secondsToBind50": round(waits[len(waits) // 2], 4),
             "secondsToBind99": round(waits[len(waits) * 99 // 100], 4),
         }
@@ -671,6 +688,7 @@ def _told(
         "shadowCpuShare": round((after["shadow"] - before["shadow"]) / lasted, 4),
         "shadowMiB": after["shadowMiB"],
         "verdicts": report["pods"],
+        "verdictsPerSecond": round(report["pods"] / lasted, 1),
         "classes": {name: n for name, n in report["classes"].items() if n},
         "percent": {
             n: round(100 * report["classes"][n] / total, 3) for n in ("race", "unexplained")
@@ -811,6 +829,8 @@ def main() -> None:
 @click.option("--pods", type=_POSITIVE, default=10_000)
 @click.option("--rate", default=120.0, help="Pods created a second.")
 @click.option("--burst", type=_POSITIVE, default=10, help="Pods created together.")
+@click.option("--peak", default=0.0, help="Pods created a second in every other ten seconds.")
+@click.option("--mix", type=click.Choice(list(_MIXES)), default="hard", help="Of kinds of pods.")
 @click.option("--lifetime", default=20.0, help="Seconds; half of the bound pods end.")
 @click.option("--percentage", default=100, help="percentageOfNodesToScore; 0 is adaptive.")
 @click.option("--seed", default=1)
@@ -829,6 +849,8 @@ def agreement(percentage: int, alone: bool, keep: Path | None, **load: Any) -> N
 @click.option("--pods", type=_POSITIVE, default=6000, help="Pods to decide.")
 @click.option("--rate", default=100.0, help="Pods created a second.")
 @click.option("--burst", type=_POSITIVE, default=10, help="Pods created together.")
+@click.option("--peak", default=0.0, help="Pods created a second in every other ten seconds.")
+@click.option("--mix", type=click.Choice(list(_MIXES)), default="hard", help="Of kinds of pods.")
 @click.option("--lifetime", default=20.0, help="Seconds; half of the bound pods end.")
 @click.option("--percentage", default=0, help="percentageOfNodesToScore; 0 is adaptive.")
 @click.option("--idle", default=30.0, help="Seconds without a change.")
