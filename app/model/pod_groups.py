@@ -126,7 +126,6 @@ class LabelledPodGroupStatus(Object, frozen=True):
     """scheduling.x-k8s.io/v1alpha1 PodGroupStatus."""
 
     phase: str = ""
-    scheduled: int = 0
 
 
 class LabelledPodGroup(Named, frozen=True, kw_only=True):

@@ -91,8 +91,8 @@ class GroupStatusWriter:
             return {}
         scheduled = len(self._groups.members(key).scheduled)
         phase = "Scheduled" if result == "scheduled" else "Scheduling"
-        if (group.status.phase, group.status.scheduled) == (phase, scheduled):
-            return {}
+        if group.status.phase == phase:
+            return {}  # newer definitions have no "scheduled", which the API server then drops
         return {"phase": phase, "scheduled": scheduled}
 
     def _condition(

@@ -248,7 +248,7 @@ async def test_a_gang_that_may_fit_on_other_nodes_is_tried_again_without_an_even
 async def test_a_later_phase_is_its_controller_s():
     async with running("a") as world:
         group = gang(world, 2)
-        status = LabelledPodGroupStatus(phase="Running", scheduled=2)
+        status = LabelledPodGroupStatus(phase="Running")
         world.change(LabelledPodGroup, group, msgspec.structs.replace(group, status=status))
         for i in range(2):
             world.add(pod(f"p{i}"))

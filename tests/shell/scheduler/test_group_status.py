@@ -5,9 +5,9 @@ import asyncio
 import numpy as np
 import pytest
 
-from app.framework.testing import make_object
+from app.framework.testing import make_object, make_pod
 from app.kube.writer import KubeWriter
-from app.model.pod_groups import GroupKey, PodGroup
+from app.model.pod_groups import GROUP_LABEL, GroupKey, LabelledPodGroup, PodGroup
 from app.scheduler.group_status import GroupStatusWriter
 from app.state.pod_groups import PodGroups
 from tests.shell.clock import LoopClock
@@ -33,19 +33,24 @@ def condition(type_, status):
     return {"type": type_, "status": status, "lastTransitionTime": "2026-01-01T00:00:00Z"}
 
 
+def writing(groups, transport):
+    """A writer and the tasks that it starts."""
+    tasks = []
+    return GroupStatusWriter(
+        groups,
+        KubeWriter(transport, may_write=lambda: True, rng=np.random.default_rng(1)),
+        LoopClock(),
+        lambda work, _name: tasks.append(asyncio.ensure_future(work)),
+    ), tasks
+
+
 async def written(version, existing, *outcomes):
     """What is sent for these outcomes, one after another."""
     groups, transport = PodGroups(), FakeTransport(handler=lambda _sent: ok({}))
     served = f"/apis/scheduling.k8s.io/{version}/podgroups" if version else ""
     groups.watch(PodGroup, lambda: served)
     groups.listers[PodGroup].store(existing)
-    tasks = []
-    writer = GroupStatusWriter(
-        groups,
-        KubeWriter(transport, may_write=lambda: True, rng=np.random.default_rng(1)),
-        LoopClock(),
-        lambda work, _name: tasks.append(asyncio.ensure_future(work)),
-    )
+    writer, tasks = writing(groups, transport)
     for outcome in outcomes:
         writer.put(KEY, *outcome)
         await asyncio.gather(*tasks)
@@ -77,3 +82,25 @@ async def test_a_group_that_was_scheduled_stays_so(version, type_):
 
 async def test_nothing_is_written_where_the_kind_is_not_served():
     assert not await written("", group(), ("scheduled", ""))
+
+
+async def test_a_phase_is_written_once_where_the_api_server_drops_the_count():
+    """The newer definitions of the scheduler plugins do not have status.scheduled."""
+    manifest = {
+        "metadata": {"name": "g", "namespace": "default", "uid": "u"},
+        "spec": {"minMember": 3},
+        "status": {"phase": "Scheduling"},
+    }
+    existing = make_object(LabelledPodGroup, manifest)
+    groups, transport = PodGroups(), FakeTransport(handler=lambda _sent: ok({}))
+    groups.watch(LabelledPodGroup, lambda: "/apis/scheduling.x-k8s.io/v1alpha1/podgroups")
+    groups.listers[LabelledPodGroup].store(existing)
+    groups.put(make_pod("p", labels={GROUP_LABEL: "g"}), scheduled=True)
+    writer, tasks = writing(groups, transport)
+    for _ in range(2):
+        writer.put(KEY._replace(kind=LabelledPodGroup), "unschedulable", "x")
+        await asyncio.gather(*tasks)
+    assert not transport.sent
+    writer.put(KEY._replace(kind=LabelledPodGroup), "scheduled", "")
+    await asyncio.gather(*tasks)
+    assert transport.sent[0].body["status"] == {"phase": "Scheduled", "scheduled": 1}
