@@ -19,6 +19,7 @@ from app.extender import events
 from app.extender.client import HTTPExtender, PodsOn
 from app.extender.config import ExtenderConfigError, Verb
 from app.extender.errors import ExtenderError
+from app.extender.known_answers import KnownAnswers
 from app.model.pod import Pod, PodTemplate
 from app.model.selectors import Labels
 from app.model.status import SchedulingError
@@ -146,10 +147,10 @@ class ExtenderChain:
         """Emits a warning about an extender."""
         self._emit(events.ExtenderWarning(extender, text))
 
-    async def filter(self, args: ExtenderArgs) -> FilterResult:
+    async def filter(self, args: ExtenderArgs, known: KnownAnswers | None = None) -> FilterResult:
         """Runs the filters until no node is left. An error of an extender that is not ignorable is in the result.
 
-        If a breaker holds back a call that the pod needs, no extender is called, and that is the error.
+        With ``known`` the extenders are asked only about nodes whose answer is not known yet. If a breaker holds back a call that the pod needs, no extender is called, and that is the error.
         """
         result = FilterResult(args)
         missing = self._missing(args.pod)
@@ -160,7 +161,10 @@ class ExtenderChain:
             if not result.survivors:
                 break
             try:
-                answer = await extender.filter(result.args)
+                if known is None:
+                    answer = await extender.filter(result.args)
+                else:
+                    answer = await known.filter(extender, result.args)
             except ExtenderError as err:
                 if not extender.ignorable:
                     result.fail(err)
@@ -171,21 +175,47 @@ class ExtenderChain:
                 result.add(extender.name, answer)
         return result
 
-    async def prioritize(self, args: ExtenderArgs) -> Int64 | None:
+    async def prioritize(
+        self, args: ExtenderArgs, known: KnownAnswers | None = None
+    ) -> Int64 | None:
         """Calls all concurrently; int64[len(args.names)]: the sum that they add to each node's score. None without calls.
 
-        An extender that fails adds nothing.
+        An extender that fails adds nothing. ``known`` is as for ``filter``.
         """
         extenders = self.concerned(args.pod, Verb.PRIORITIZE)
         if not extenders:
             return None
         if len(extenders) == 1:
-            return await self._scores(extenders[0], args)
-        calls = [self._scores(extender, args) for extender in extenders]
+            return await self._scores(extenders[0], args, known)
+        calls = [self._scores(extender, args, known) for extender in extenders]
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(call) for call in calls]
         totals: Int64 = np.sum([task.result() for task in tasks], axis=0)
         return totals
+
+    async def ask_ahead(
+        self, args: ExtenderArgs, known: KnownAnswers, wanted: Callable[[], bool]
+    ) -> None:
+        """Makes the calls of ``filter`` and ``prioritize`` before the pod's turn, as long as they are ``wanted``.
+
+        Their answers, and errors, are kept in ``known``.
+        """
+        if self._missing(args.pod) is not None:
+            return
+        for extender in self.concerned(args.pod, Verb.FILTER):
+            if not args.names or not wanted():
+                return
+            try:
+                answer = await known.filter(extender, args, ahead=True)
+            except ExtenderError:
+                if not extender.ignorable:
+                    return
+            else:
+                args = args.about(answer.kept)
+        if len(args.names) > 1 and wanted():
+            extenders = self.concerned(args.pod, Verb.PRIORITIZE)
+            calls = [known.prioritize(extender, args, ahead=True) for extender in extenders]
+            await asyncio.gather(*calls, return_exceptions=True)
 
     async def preempt(
         self, pod: Pod, victims: Mapping[str, Victims], pods_on: PodsOn
@@ -244,9 +274,13 @@ class ExtenderChain:
         problems = (e.why_not(verb) for e, verb in calls if not e.ignorable)
         return next((problem for problem in problems if problem is not None), None)
 
-    async def _scores(self, extender: HTTPExtender, args: ExtenderArgs) -> Int64:
+    async def _scores(
+        self, extender: HTTPExtender, args: ExtenderArgs, known: KnownAnswers | None
+    ) -> Int64:
         try:
-            return await extender.prioritize(args)
+            if known is None:
+                return await extender.prioritize(args)
+            return await known.prioritize(extender, args)
         except ExtenderError as err:
             self._ignore(err, args.pod)
             return np.zeros(len(args.names), np.int64)

@@ -117,6 +117,8 @@ class ExtenderConfig:
     namespace_selector: Selector = EVERYTHING
     #: The scheduler names of the pods that concern it; empty for all.
     profiles: frozenset[str] = frozenset()
+    #: What it answers about a pod holds for the pods of its group with an equal spec.
+    answers_for_template: bool = False
     #: Its answers are compared with the decisions and not obeyed.
     shadow: bool = False
     #: Reject a configuration that would use TLS without verifying the server.

@@ -7,7 +7,8 @@ arrived, with no await in between (docs/architecture.md).
 
 import asyncio
 import functools
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Hashable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -15,6 +16,7 @@ import numpy as np
 
 from app.extender.chain import ExtenderChain, FilterResult
 from app.extender.errors import ExtenderError
+from app.extender.known_answers import KnownAnswers
 from app.framework.diagnosis import EXTENDER
 from app.kube.writer import KubeWriter
 from app.model.pod import Pod
@@ -78,6 +80,29 @@ class _Candidates(msgspec.Struct, frozen=True):
     layout: int
 
 
+class Questions:
+    """What extenders were asked during one cycle of a pod group (ExtenderCycle.questions)."""
+
+    def __init__(self, known: KnownAnswers) -> None:
+        self.known: Final = known
+        #: What was sent last about a pod, by uid, and about a pod with this namespace and template.
+        self._sent: Final[dict[Hashable, _Candidates]] = {}
+
+    def sent(self, pod: Pod, candidates: _Candidates) -> None:
+        """Takes note of nodes that extenders are asked about."""
+        self._sent[pod.uid] = self._sent[pod.namespace, pod.template] = candidates
+
+    def preferred(self, pod: Pod, rows: Rows, totals: Int64, table: NodeTable) -> Int64:
+        """int64[len(rows)]: ranks like ``totals``, but of equal rows first those that were sent before."""
+        sent = self._sent.get(pod.uid) or self._sent.get((pod.namespace, pod.template))
+        if sent is None or sent.layout != table.layout:
+            return totals
+        known = np.zeros(int(max(rows.max(), sent.rows.max())) + 1, np.bool_)
+        known[sent.rows] = True
+        ranks: Int64 = totals * 2 + known[rows]
+        return ranks
+
+
 class ExtenderCycle:
     """Finds a node for a pod together with the extenders."""
 
@@ -119,38 +144,77 @@ class ExtenderCycle:
         """Which lanes of the activeQ are open now, None for all; without ``room`` only that of pods without extenders."""
         return self._serial.gate(room=room)
 
-    async def take_turn(self, pod: Pod) -> Choose | None:
+    def questions(self) -> Questions:
+        """For a new cycle of a pod group: no node is sent twice in it for the same pod."""
+        return Questions(KnownAnswers(self._serial.observe_answer))
+
+    def only_group(self) -> AbstractContextManager[None]:
+        """During the block, no pod of another group whose pods concern extenders is admitted by ``gate``."""
+        return self._serial.only_group()
+
+    async def take_turn(self, pod: Pod, questions: Questions) -> Choose | None:
         """As ``begin``, when the pod's extenders can be called: for a pod whose lane was not asked about (``gate``)."""
         await self._serial.wait(self._lane(pod))
-        return self.begin(pod)
+        return self.begin(pod, questions)
 
-    def begin(self, pod: Pod) -> Choose | None:
+    def begin(self, pod: Pod, questions: Questions | None = None) -> Choose | None:
         """How to choose the node of a pod that was popped, which must be called once; None if it concerns no extender."""
         lane = self._lane(pod)
         if not lane:
             return None
         self._serial.begin(lane)
         self._superseded(pod.uid)
-        return functools.partial(self._choose_in, lane)
+        return functools.partial(self._choose_in, lane, questions)
 
-    async def _choose_in(self, lane: Lane, attempt: Attempt) -> Choice:
-        """The chosen node. The attempt counts for this lane, even if the pod concerns other extenders meanwhile."""
+    async def ask_ahead(
+        self, attempt: Attempt, questions: Questions, spare: int, wanted: Callable[[], bool]
+    ) -> None:
+        """Asks about a pod of a group before its turn, if its extenders may be called for several pods at a time.
+
+        ``spare``: nodes that are sent beyond the usual number, for those that the pods before it will take.
+        """
+        lane = self._lane(attempt.pod)
+        if not wanted() or not self.may_overlap(attempt.pod):
+            return
+        self._serial.begin(lane)
+        self._superseded(attempt.pod.uid)
         try:
-            return await self._choose(attempt)
+            candidates = await self._candidates(attempt, set(), questions, spare)
+            questions.sent(attempt.pod, candidates)
+            args = ExtenderArgs(attempt.pod, candidates.names, self._table.node_json)
+            await self._chain.ask_ahead(args, questions.known, wanted)
         finally:
             self._serial.end(lane)
 
-    async def _choose(self, attempt: Attempt) -> Choice:
+    def may_overlap(self, pod: Pod) -> bool:
+        """Whether extenders are called for the pod, and may be called for other pods at the same time."""
+        lane = self._lane(pod)
+        return bool(lane) and self._serial.may_overlap(lane)
+
+    async def _choose_in(self, lane: Lane, questions: Questions | None, attempt: Attempt) -> Choice:
+        """The chosen node. The attempt counts for this lane, even if the pod concerns other extenders meanwhile."""
+        try:
+            return await self._choose(attempt, questions)
+        finally:
+            self._serial.end(lane)
+            if questions is not None:
+                for name in self._serial.serial(lane):
+                    questions.known.forget(name, attempt.pod)
+
+    async def _choose(self, attempt: Attempt, questions: Questions | None) -> Choice:
         asked: set[str] = set()
+        known = None if questions is None else questions.known
         result: FilterResult | None = None
         try:
             while True:
-                candidates = await self._candidates(attempt, asked)
-                earlier, result = result, await self._filter(attempt, candidates, asked)
+                candidates = await self._candidates(attempt, asked, questions)
+                if questions is not None:
+                    questions.sent(attempt.pod, candidates)
+                earlier, result = result, await self._filter(attempt, candidates, asked, known)
                 rejected_now = result.rejected_by
                 if earlier is not None:
                     result.merge_rejections(earlier)
-                choice = await self._decide(attempt, candidates, result, rejected_now)
+                choice = await self._decide(attempt, candidates, result, rejected_now, known)
                 if choice is not None:
                     self._retries.gone(attempt.pod.uid)
                     return choice
@@ -170,18 +234,26 @@ class ExtenderCycle:
         attempt: Attempt,
         candidates: _Candidates,
         asked: set[str],
+        known: KnownAnswers | None,
     ) -> FilterResult:
         """Runs the candidates through the filters. Raises ExtenderError."""
         args = ExtenderArgs(attempt.pod, candidates.names, self._table.node_json)
-        result = await self._chain.filter(args)
-        self._serial.observe(result)
+        result = await self._chain.filter(args, known)
+        if known is None:
+            self._serial.observe(result)
         if result.error is not None:
             raise result.error
         if result.survivors is not candidates.names:
             attempt.extender_verdicts.update(_verdicts(candidates.names, result, asked))
         return result
 
-    async def _candidates(self, attempt: Attempt, asked: set[str]) -> _Candidates:
+    async def _candidates(
+        self,
+        attempt: Attempt,
+        asked: set[str],
+        questions: Questions | None = None,
+        spare: int = 0,
+    ) -> _Candidates:
         """The best feasible nodes, as the table is now, that were not sent yet. Raises like ``Attempt.find``."""
         rows = await in_turns(attempt, attempt.find)
         if asked:
@@ -190,9 +262,12 @@ class ExtenderCycle:
         if not len(rows):
             raise Unfit(attempt.diagnosis())
         percentage = self._percentages.get(attempt.framework.profile_name, 0)
-        limit = feasible_nodes_to_find(attempt.node_count, percentage)
+        limit = feasible_nodes_to_find(attempt.node_count, percentage) + spare
         if len(rows) > limit:
-            rows = best_first(rows, attempt.rank(rows), limit, self._rng)
+            totals = attempt.rank(rows)
+            if questions is not None:
+                totals = questions.preferred(attempt.pod, rows, totals, self._table)
+            rows = best_first(rows, totals, limit, self._rng)
         return _Candidates(attempt.names(rows), rows, self._table.layout)
 
     async def _decide(
@@ -201,6 +276,7 @@ class ExtenderCycle:
         candidates: _Candidates,
         result: FilterResult,
         rejected_by: Sequence[str],
+        known: KnownAnswers | None,
     ) -> Choice | None:
         """The best accepted node; None if there is none, or none fits any longer."""
         survivors = result.known(candidates.names)
@@ -208,7 +284,7 @@ class ExtenderCycle:
             return None
         extra = None
         if len(survivors) > 1:
-            extra = await self._chain.prioritize(result.args)
+            extra = await self._chain.prioritize(result.args, known)
         rows, fits = await in_turns(
             attempt, lambda: self._still_fitting(attempt, survivors, candidates)
         )

@@ -6,13 +6,16 @@ start. If not, all of them are taken back, last first. Victims of preemptions ar
 enough pods. With the gate WorkloadAwarePreemption these are chosen for the group as a whole, after its pods were decided.
 
 Without extenders other tasks run in between, but no other attempt does. With extenders other pods are decided meanwhile, with
-the assumed pods counted. Only one group waits for extenders at a time, so two groups cannot each hold what the other needs.
+the assumed pods counted, and the extenders are asked ahead of a pod's turn (app.scheduler.ask_ahead). Only one group waits for
+extenders at a time, so two groups cannot each hold what the other needs.
 """
 
 import asyncio
+import contextlib
 import functools
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, cast
 
 import msgspec
@@ -26,6 +29,7 @@ from app.model.pod import Pod, PodTemplate
 from app.model.pod_groups import GroupKey
 from app.model.status import SUCCESS, Code, SchedulingError, Status
 from app.observe.events import GroupAttempted, NodeSelected
+from app.scheduler.ask_ahead import AskAhead
 from app.scheduler.attempt import NO_NODES, Attempt, Choice, NoNodesError, Unfit
 from app.scheduler.binding import AssumedPod, Binder
 from app.scheduler.extender_cycle import ExtenderCycle, in_turns
@@ -33,6 +37,7 @@ from app.scheduler.failures import FailureHandler
 from app.scheduler.group_status import GroupResult, GroupStatusWriter
 from app.scheduler.parts import Parts
 from app.scheduler.placement_search import PlacementSearch, rejecting_plugins
+from app.scheduler.slots import Slots
 from app.state.cache import CacheError
 from app.state.columns.labels import Mask
 from app.state.queue.queued_pod import QueuedPod
@@ -160,13 +165,17 @@ class GroupCycle:
         return extenders is not None and any(extenders.concerns(queued.pod) for queued in pods)
 
     async def schedule(
-        self, key: GroupKey, pods: Sequence[QueuedPod], attempt_for: AttemptFor
+        self, key: GroupKey, pods: Sequence[QueuedPod], attempt_for: AttemptFor, slots: Slots
     ) -> None:
-        """Schedules the popped pods of a group: their binding cycles start, or they are requeued."""
-        cycle = _Cycle(self, key, pods, attempt_for)
-        if self.asks_extenders(pods):
+        """Schedules the popped pods of a group: their binding cycles start, or they are requeued.
+
+        Calls to extenders are made ahead in free ``slots``.
+        """
+        cycle = _Cycle(self, key, pods, attempt_for, slots)
+        if self.extenders is not None and self.asks_extenders(pods):
             async with self._one_at_a_time:
-                result, text = await cycle.run()
+                with self.extenders.only_group():
+                    result, text = await cycle.run()
         else:
             result, text = await cycle.run()
         if cycle.members:
@@ -185,6 +194,7 @@ class _Cycle:
         key: GroupKey,
         pods: Sequence[QueuedPod],
         attempt_for: AttemptFor,
+        slots: Slots,
     ) -> None:
         self._parent: Final = parent
         self._state: Final = parent.state
@@ -197,6 +207,13 @@ class _Cycle:
         self._no_preemption = ""
         #: If a preemption of the whole group gives it enough room: where its pods fit then (nodes by uid).
         self._planned: Mapping[str, str] | None = None
+        extenders = parent.extenders
+        self._questions: Final = None if extenders is None else extenders.questions()
+        self._ahead: Final = (
+            None
+            if extenders is None or self._questions is None
+            else AskAhead(extenders, self._questions, self._attempt_ahead, slots)
+        )
         #: Without the pods that must not be tried.
         self.members: Final = [_Member(queued) for queued in pods]
         #: Returns the nodes of the placement that is tried (see Attempt); None: all nodes.
@@ -317,17 +334,20 @@ class _Cycle:
         """Places one pod after another; ends when fewer than ``needed`` can be placed."""
         yielded_at = self._parent.clock.monotonic()
         possible = len(self.members)
-        for member in tuple(self.members):
-            await self._place(member)
-            possible -= member.assumed is None
-            if possible < needed:
-                return
-            if self._parent.clock.monotonic() - yielded_at > _SLICE:
-                await asyncio.sleep(0)
-                yielded_at = self._parent.clock.monotonic()
+        async with self._asking_ahead():
+            for member in tuple(self.members):
+                await self._place(member)
+                possible -= member.assumed is None
+                if possible < needed:
+                    return
+                if self._parent.clock.monotonic() - yielded_at > _SLICE:
+                    await asyncio.sleep(0)
+                    yielded_at = self._parent.clock.monotonic()
 
     async def _place(self, member: _Member, known: Choice | None = None) -> None:
         """Assumes a pod on its node, if there is one; on the ``known`` one if it still fits. Raises _GroupFault."""
+        if self._ahead is not None:
+            self._ahead.turn_of(member.queued)
         attempt = self._attempt_for(member.queued)
         if attempt is None:
             self.members.remove(member)
@@ -337,7 +357,11 @@ class _Cycle:
         started = self._parent.clock.monotonic()
         try:
             try:
-                if known is not None and await self._still_fits(attempt, known):
+                if (
+                    known is not None
+                    and not self._is_reserved(attempt.pod)
+                    and await self._still_fits(attempt, known)
+                ):
                     choice = known
                 else:
                     choice = await self._choose(attempt)
@@ -352,6 +376,11 @@ class _Cycle:
             log.exception("Error scheduling pod %s", member.queued.pod.key)
             raise _GroupFault(f"{type(error).__name__}: {error}", member) from error
 
+    def _is_reserved(self, pod: Pod) -> bool:
+        """Whether an extender may have reserved something for the pod when it was last asked: it has to be asked again."""
+        extenders = self._parent.extenders
+        return extenders is not None and extenders.concerns(pod) and not extenders.may_overlap(pod)
+
     async def _still_fits(self, attempt: Attempt, choice: Choice) -> bool:
         if self._state.table.row_of.get(choice.node_name) != choice.row:
             return False
@@ -359,9 +388,21 @@ class _Cycle:
         fits = await in_turns(attempt, lambda: attempt.still_fits(rows))
         return bool(fits[0])
 
+    def _asking_ahead(self) -> AbstractAsyncContextManager[None]:
+        if self._ahead is None:
+            return contextlib.nullcontext()
+        return self._ahead.during(member.queued for member in self.members)
+
+    def _attempt_ahead(self, queued: QueuedPod) -> Attempt | None:
+        attempt = self._attempt_for(queued) if self._waits(queued.pod) else None
+        if attempt is not None:
+            attempt.within = self._within
+        return attempt
+
     async def _choose(self, attempt: Attempt) -> Choice:
-        extenders = self._parent.extenders
-        ask = None if extenders is None else await extenders.take_turn(attempt.pod)
+        extenders, ask = self._parent.extenders, None
+        if extenders is not None and self._questions is not None:
+            ask = await extenders.take_turn(attempt.pod, self._questions)
         if ask is None:
             return attempt.choose(await in_turns(attempt, attempt.find))
         return await ask(attempt)

@@ -8,9 +8,8 @@ table as it is when its last answer has arrived (docs/architecture.md, "Cycles o
 import asyncio
 import logging
 import math
-from collections import deque
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 from app.framework.runner import Framework
 from app.model.clock import Clock
@@ -19,7 +18,7 @@ from app.model.pod_groups import GroupKey
 from app.model.status import Code, SchedulingError, Status
 from app.observe.events import AttemptStarted, NodeSelected
 from app.runtime import logs
-from app.runtime.tasks import Limiter, Spawn
+from app.runtime.tasks import Limiter
 from app.scheduler.attempt import Attempt, Choice, NoNodesError, Unfit
 from app.scheduler.binding import AssumedPod, Binder
 from app.scheduler.extender_cycle import Choose, ExtenderCycle, in_turns
@@ -27,6 +26,7 @@ from app.scheduler.failures import FailureHandler
 from app.scheduler.group_cycle import GroupCycle
 from app.scheduler.parts import Parts
 from app.scheduler.shadow_extenders import ShadowExtenders
+from app.scheduler.slots import Slots, Work
 from app.state.cache import CacheError
 from app.state.queue.active_queue import Admits
 from app.state.queue.queued_pod import QueuedPod
@@ -34,12 +34,8 @@ from app.state.scheduler_state import SchedulerState
 
 log = logging.getLogger(__name__)
 
-Work = Coroutine[Any, Any, object]
-
 #: Seconds of deciding after which the loop lets other tasks run.
 _SLICE: Final = 0.002
-#: Seconds for which pieces of work may follow each other in a slot before the event loop runs: some never wait for anything.
-_LONGEST_TURN: Final = 0.01
 
 
 class SchedulingLoop:
@@ -126,7 +122,7 @@ class SchedulingLoop:
 
     async def _take_group(self, groups: GroupCycle, group: GroupKey, first: QueuedPod) -> None:
         pods = groups.pop(first, group)
-        work = groups.schedule(group, pods, self._pods.attempt)
+        work = groups.schedule(group, pods, self._pods.attempt, self._slots)
         if groups.asks_extenders(pods):
             await self._slots.start(work, f"schedule pod group {group.namespace}/{group.name}")
         else:
@@ -296,72 +292,6 @@ def _reserve_and_permit(assumed: AssumedPod) -> tuple[Status, dict[str, float]]:
         log.exception("Error in Reserve or Permit for pod %s", pod.key)
         status = Status(Code.Error, (f"{type(error).__name__}: {error}",))
     return status, {}
-
-
-class Slots:
-    """Runs pieces of work, at most ``number`` at a time, in the order given."""
-
-    def __init__(
-        self,
-        number: int,
-        *,
-        more: Callable[[], Work | None],
-        freed: Callable[[], None],
-        clock: Clock,
-        spawn: Spawn,
-    ) -> None:
-        """``more`` supplies the next piece if none waits for a free slot; ``freed`` is called if it supplies none."""
-        self._free = number
-        self._more: Final = more
-        self._freed: Final = freed
-        self._clock: Final = clock
-        self._spawn: Final = spawn
-        self._waiting: Final[deque[tuple[Work, asyncio.Future[None]]]] = deque()
-        #: When work stops following on work until the event loop has run (monotonic); None before the first has.
-        self._turn_ends: float | None = None
-
-    @property
-    def has_room(self) -> bool:
-        """Whether a slot is free."""
-        return self._free > 0
-
-    async def start(self, work: Work, name: str) -> None:
-        """Starts a piece of work as soon as a slot is free; returns when it is started. ``name``: of the task."""
-        if self._free:
-            self._free -= 1
-            self._spawn(self._work(work), name)
-            return
-        started = asyncio.get_running_loop().create_future()
-        self._waiting.append((work, started))
-        try:
-            await started
-        finally:
-            if started.cancelled():
-                self._waiting.remove((work, started))
-                work.close()
-
-    async def _work(self, work: Work | None) -> None:
-        try:
-            while work is not None:
-                await work
-                work = self._next()
-        finally:
-            self._free += 1
-            self._freed()
-
-    def _next(self) -> Work | None:
-        if self._waiting:
-            work, started = self._waiting.popleft()
-            started.set_result(None)
-            return work
-        now = self._clock.monotonic()
-        if self._turn_ends is None:
-            self._turn_ends = now + _LONGEST_TURN
-            asyncio.get_running_loop().call_soon(self._new_turn)
-        return self._more() if now < self._turn_ends else None
-
-    def _new_turn(self) -> None:
-        self._turn_ends = None
 
 
 class QueueFlusher:

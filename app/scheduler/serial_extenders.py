@@ -11,23 +11,43 @@ delays no other pod.
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 from app.extender.chain import FilterResult
 from app.extender.client import HTTPExtender
 from app.extender.config import Verb
+from app.extender.errors import ExtenderError
 from app.model.pod import Pod
 from app.state.queue.active_queue import Admits
 from app.state.queue.queued_pod import Lane
+from app.wire.extender_v1 import FilterAnswer
 
 #: Seconds for which the pods of an ignorable extender wait for its first answer. After that it is more likely to hang than to
 #: choose, and each further pod would wait for its timeout in turn.
 _FIRST_ANSWER_SECONDS: Final = 1.0
 
 
+#: Is in the lane of pods that belong to a group and concern extenders, besides their names: one group at a time is tried.
+GROUP: Final = "pod group"
+
+
+def lanes(
+    extenders: Iterable[HTTPExtender], group_of: Callable[[Pod], object]
+) -> Callable[[Pod], Lane]:
+    """A function that returns a pod's lane in the queue: ``extenders_of``, with GROUP if ``group_of`` the pod is not None."""
+    concerned, group = extenders_of(extenders), frozenset((GROUP,))
+
+    def lane(pod: Pod) -> Lane:
+        names = concerned(pod)
+        return names | group if names and group_of(pod) is not None else names
+
+    return lane
+
+
 def extenders_of(extenders: Iterable[HTTPExtender]) -> Callable[[Pod], Lane]:
-    """A function that returns a pod's lane: the names of the extenders that filter or prioritize for it."""
+    """A function that returns the names of the extenders that filter or prioritize for a pod."""
     asked = tuple(e for e in extenders if e.supports(Verb.FILTER) or e.supports(Verb.PRIORITIZE))
 
     def lane(pod: Pod) -> Lane:
@@ -73,6 +93,18 @@ class SerialGate:
 
         return admits
 
+    @contextmanager
+    def only_group(self) -> Iterator[None]:
+        """During the block, the lanes of pods of groups are closed (GROUP)."""
+        self._serial.add(GROUP)
+        self._attempts[GROUP] += 1
+        try:
+            yield
+        finally:
+            self._attempts[GROUP] -= 1
+            self._serial.discard(GROUP)
+            self._tell()
+
     async def wait(self, lane: Lane) -> None:
         """Returns when no other attempt calls an extender of this lane that is called for one pod at a time."""
         while any(self._attempts[name] for name in lane & self._serial):
@@ -106,10 +138,31 @@ class SerialGate:
         failed = [error.extender for error in result.ignored]
         if result.error is not None:
             failed.append(result.error.extender)
-        overlapping = self._observed.intersection((*failed, *result.left_several))
-        self._unanswered.difference_update(overlapping, result.left_one)
+        self._note((*failed, *result.left_several), result.left_one)
+
+    def observe_answer(
+        self, extender: HTTPExtender, sent: int, answer: FilterAnswer | ExtenderError
+    ) -> None:
+        """As ``observe``, for one answer about ``sent`` nodes."""
+        kept = 2 if isinstance(answer, ExtenderError) else len(answer.kept)
+        self._note(
+            (extender.name,) if kept > 1 else (), (extender.name,) if kept == 1 < sent else ()
+        )
+
+    def may_overlap(self, lane: Lane) -> bool:
+        """Whether the extenders of this lane may be called for several pods at a time."""
+        return self._serial.isdisjoint(lane)
+
+    def serial(self, lane: Lane) -> Lane:
+        """The extenders of this lane whose pods are tried one after another now."""
+        return lane & self._serial
+
+    def _note(self, left_several: Iterable[str], left_one: Iterable[str]) -> None:
+        overlapping = self._observed.intersection(left_several)
+        chosen = self._observed.intersection(left_one)
+        self._unanswered.difference_update(overlapping, chosen)
         self._let_overlap(overlapping)
-        self._serial.update(self._observed.intersection(result.left_one))
+        self._serial.update(chosen)
 
     def _give_up_waiting(self, name: str) -> None:
         del self._timers[name]

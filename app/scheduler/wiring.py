@@ -21,7 +21,7 @@ from app.kube.writer import KubeWriter
 from app.model.devices import ResourceClaim
 from app.model.objects import Namespace, Node
 from app.model.pod import Pod
-from app.model.pod_groups import LabelledPodGroup, PodGroup
+from app.model.pod_groups import GroupKey, LabelledPodGroup, PodGroup
 from app.observe.metrics.gauges import Sources
 from app.observe.pod_events import PodEvents
 from app.plugins.registry import capabilities
@@ -43,7 +43,7 @@ from app.scheduler.preemption import Evictor, ExtenderPreemption
 from app.scheduler.profiles import build_state, plugin_names, queue_plugins, with_gang_scheduling
 from app.scheduler.releases import Releases
 from app.scheduler.reports import Reports
-from app.scheduler.serial_extenders import extenders_of
+from app.scheduler.serial_extenders import lanes
 from app.scheduler.shadow_extenders import ShadowExtenders
 from app.scheduler.status_patches import StatusPatcher
 from app.settings.defaults import IN_TREE_CAPABILITIES
@@ -163,7 +163,7 @@ class Scheduler:
                     max_unschedulable_seconds,
                 ),
                 recorder=self._telemetry.queue,
-                lane=extenders_of(self._chain.extenders),
+                lane=lanes(self._chain.extenders, self._group_of),
                 in_flight_budget=budgets.in_flight_events,
                 pending_budget=budgets.pending_events,
             )
@@ -178,6 +178,9 @@ class Scheduler:
             probe=self._telemetry.probe,
             notify=self._notify,
         )
+
+    def _group_of(self, pod: Pod) -> GroupKey | None:
+        return self.state.cluster.pod_groups.key_of(pod)
 
     # ------------------------------------------------------------ informers
 

@@ -167,6 +167,7 @@ def _extender(configured: ConfiguredExtender) -> str:
         f"timeout {extender.http_timeout}",
     ]
     facts += ["ignorable"] * extender.ignorable + ["serial"] * bool(options.serial)
+    facts += ["one answer for equal pods of a group"] * options.answers_for_template
     facts += ["shadow: its answers are compared, not obeyed"] * options.shadow
     if extender.managed_resources:
         facts.append(f"for {', '.join(resource.name for resource in extender.managed_resources)}")

@@ -64,6 +64,9 @@ class ExtenderOptions(Model):
     """Call it only about pods of the profiles with these scheduler names. Default: all."""
     release_verb: Str = ""
     """Called when a placement that it may have heard of is given up. Default: not called."""
+    answers_for_template: Bool = False
+    """Use what it answers about a pod for the pods of the same group with an equal spec, and do not call it about those. Not for
+    an extender that reserves. Default: false."""
     shadow: Bool = False
     """Call it in the background and compare its answers with the decisions, without obeying them. Default: false."""
 

@@ -305,7 +305,17 @@ def validate_extension(
         yield from validate_selector((*path, "podSelector"), options.pod_selector)
         yield from validate_selector((*path, "namespaceSelector"), options.namespace_selector)
         yield from _profile_names((*path, "profiles"), options.profiles, profiles)
+        yield from _shared_answers((*path, "answersForTemplate"), options)
         seen.add(prefix)
+
+
+def _shared_answers(path: Path, options: ExtenderOptions) -> Findings:
+    """An extender that reserves has to be asked about each pod."""
+    reserves = {"serial: true": options.serial is True, "releaseVerb": bool(options.release_verb)}
+    named = " and ".join(name for name, given in reserves.items() if given)
+    if options.answers_for_template and named:
+        detail = f"is for extenders that reserve nothing, and {named} is for extenders that reserve: remove one of them"
+        yield invalid(path, True, detail)
 
 
 def _bodies(path: Path, bodies: ExtenderBodies) -> Findings:

@@ -249,6 +249,21 @@ def test_warnings_about_resources_that_only_the_extender_checks(options, expecte
     assert expected in warnings(text)
 
 
+@pytest.mark.parametrize(
+    ("option", "named"),
+    [("serial: true", "serial: true"), ("releaseVerb: r", "releaseVerb")],
+)
+def test_an_extender_that_reserves_is_asked_about_each_pod(option, named):
+    text = with_extension(
+        "extenders: [{urlPrefix: http://a, filterVerb: f}]\n",
+        f"extenders:\n- {{urlPrefix: http://a, answersForTemplate: true, {option}}}\n",
+    )
+    [mistake] = mistakes(text)
+    assert "extenders[0].answersForTemplate: Invalid value: true: is for" in mistake
+    assert f"{named} is for extenders that reserve" in mistake
+    assert not mistakes(text.replace(option, "serial: false"))
+
+
 def test_odd_release_verbs():
     text = with_extension(
         "extenders: [{urlPrefix: http://a, bindVerb: b}, {urlPrefix: http://b, filterVerb: f}]\n",

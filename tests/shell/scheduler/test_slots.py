@@ -5,7 +5,7 @@ from collections import deque
 
 import pytest
 
-from app.scheduler.loop import Slots
+from app.scheduler.slots import Slots
 
 
 class Hand:

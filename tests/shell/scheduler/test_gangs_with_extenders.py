@@ -1,0 +1,330 @@
+"""The calls for one group of pods overlap, and the outcome is that of calls one after another."""
+
+import asyncio
+import functools
+import itertools
+import json
+import random
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.extender.errors import CallOutcome, TransportError
+from app.extender.transport import ExtenderResponse
+from app.framework.testing import make_pod
+from app.model.pod import Pod
+from app.model.pod_groups import GROUP_LABEL
+from tests.fuzz.driver import in_new_loop
+from tests.shell.extender.fakes import extender
+from tests.shell.scheduler.test_group_cycle import bindings, gang, scheduled_for
+from tests.shell.scheduler.world import CONFIG, running
+
+pytestmark = pytest.mark.looptime
+
+
+def member(name, group="gang", labels=None, cpu="1", **spec):
+    """A pod with its JSON."""
+    containers = [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]
+    labels = (labels or {}) | ({GROUP_LABEL: group} if group else {})
+    made = make_pod(name, labels=labels, spec={"containers": containers, **spec})
+    raw = {"metadata": {"name": name, "namespace": "default"}, "spec": {}}
+    return msgspec.structs.replace(made, raw=json.dumps(raw).encode())
+
+
+def slowly(reply, seconds=0.01):
+    """Answers as ``reply`` does, after a time."""
+
+    def answer(verb, request):
+        async def later():
+            await asyncio.sleep(seconds)
+            return reply(verb, request)
+
+        return later()
+
+    return answer
+
+
+def everything(verb, request):
+    names = request.get("NodeNames") or []
+    if verb == "filter":
+        return {"NodeNames": names}
+    return [{"Host": name, "Score": 0} for name in names] if verb == "prioritize" else {"Error": ""}
+
+
+def one_extender(reply, **fields):
+    """``running(extenders=...)`` for one extender, and the list in which it is found then."""
+    made = []
+
+    def make(sink):
+        made.append(extender(reply, sink=sink, **{"bind_verb": "", "preempt_verb": "", **fields}))
+        return made[:]
+
+    return make, made
+
+
+def calls(extender, verb="filter"):
+    """The pods that a verb was called for, in order."""
+    return [r["Pod"]["metadata"]["name"] for v, r in extender.fake.requests if v == verb]
+
+
+def with_parallelism(number):
+    return f"{CONFIG}parallelism: {number}\n"
+
+
+NODES = [f"n{i}" for i in range(8)]
+
+
+async def placed(reply, size, *, nodes=NODES, seconds=5.0, config=CONFIG, pods=None, **fields):
+    """Where a gang of this size is bound, the extender, and when the last pod was bound."""
+    make, made = one_extender(reply, **fields)
+    async with running(*nodes, extenders=make, config=config) as world:
+        gang(world, size)
+        for one in pods or [member(f"p{i:03}") for i in range(size)]:
+            world.add(one)
+        await scheduled_for(world, seconds)
+        return bindings(world), made[0]
+
+
+async def test_the_calls_for_a_gang_overlap_up_to_parallelism():
+    _, serially = await placed(slowly(everything), 32, config=with_parallelism(1))
+    bound, ext = await placed(slowly(everything), 32, serial=False)
+    assert len(bound) == 32
+    assert serially.fake.most_in_flight == 1
+    assert ext.fake.most_in_flight == 16
+    _, four = await placed(slowly(everything), 32, serial=False, config=with_parallelism(4))
+    assert four.fake.most_in_flight == 4
+
+
+async def test_each_pod_is_asked_about_once():
+    bound, ext = await placed(slowly(everything), 32)
+    assert len(bound) == 32
+    assert sorted(calls(ext)) == sorted(bound)
+    assert sorted(calls(ext, "prioritize")) == sorted(bound)
+
+
+async def test_each_pod_is_asked_about_once_when_not_all_nodes_are_sent():
+    nodes = [f"n{i}" for i in range(400)]
+    bound, ext = await placed(slowly(everything), 64, nodes=nodes)
+    assert len(bound) == 64
+    assert sorted(calls(ext)) == sorted(bound)
+    sent = [len(r["NodeNames"]) for verb, r in ext.fake.requests if verb == "filter"]
+    usual = 400 * 47 // 100
+    assert sent[0] == usual < max(sent) <= usual + 64
+
+
+async def test_the_first_answer_shows_that_calls_may_overlap():
+    _, ext = await placed(slowly(everything), 8)
+    assert [verb for verb, _ in ext.fake.requests[:3]] == ["filter", "prioritize", "filter"]
+    assert calls(ext)[0] == calls(ext, "prioritize")[0]
+    assert ext.fake.most_in_flight == 7
+
+
+async def test_a_gang_is_as_fast_as_its_calls_overlap():
+    loop = asyncio.get_running_loop()
+    ended = []
+
+    def reply(verb, request):
+        ended.append(loop.time())
+        return everything(verb, request)
+
+    began = loop.time()
+    bound, _ = await placed(slowly(reply, 1.0), 32, seconds=60)
+    assert len(bound) == 32
+    # One pod alone, then sixteen at a time: one in the group's own slot, fifteen ahead; two calls for each pod.
+    assert ended[-1] - began == pytest.approx(2 * (1 + 2), abs=1.1)
+
+
+async def test_an_extender_that_chooses_is_called_for_one_pod_after_another():
+    reserved = {}
+
+    def choose(verb, request):
+        name = request["Pod"]["metadata"]["name"]
+        assert name not in reserved, "it rejects the same pod when it comes again"
+        free = [n for n in request["NodeNames"] if list(reserved.values()).count(n) < 4]
+        reserved[name] = free[0]
+        return {"NodeNames": free[:1]}
+
+    bound, ext = await placed(slowly(choose), 32, prioritize_verb="")
+    assert bound == reserved
+    assert ext.fake.most_in_flight == 1
+
+
+async def test_an_extender_that_is_serial_is_called_for_one_pod_after_another():
+    bound, ext = await placed(slowly(everything), 8, serial=True)
+    assert (len(bound), ext.fake.most_in_flight) == (8, 1)
+
+
+async def test_pods_without_a_group_are_asked_about_meanwhile():
+    make, made = one_extender(slowly(everything), serial=False)
+    async with running(*NODES, extenders=make, config=with_parallelism(3)) as world:
+        gang(world, 8)
+        for i in range(8):
+            world.add(member(f"p{i}"))
+        for i in range(8):
+            world.add(member(f"q{i}", group=None))
+        await scheduled_for(world, 5)
+        assert len(bindings(world)) == 16
+        assert made[0].fake.most_in_flight == 3
+
+
+async def test_groups_wait_for_each_other_outside_the_slots():
+    """Were it otherwise, the groups that wait would leave no slot for calls of the one that is decided."""
+    make, made = one_extender(slowly(everything), serial=False)
+    nodes = [f"n{i}" for i in range(64)]
+    async with running(*nodes, extenders=make, config=with_parallelism(4)) as world:
+        for g in range(16):
+            gang(world, 16, f"gang-{g}")
+            for i in range(16):
+                world.add(member(f"p{g}-{i}", f"gang-{g}"))
+        began = asyncio.get_running_loop().time()
+        await scheduled_for(world, 5)
+        assert len(bindings(world)) == 256
+        assert made[0].fake.most_in_flight == 4
+        groups = [name.partition("-")[0] for name in calls(made[0])]
+        assert len([1 for a, b in itertools.pairwise(groups) if a != b]) == 15
+        assert asyncio.get_running_loop().time() - began < 5.1
+
+
+async def test_a_node_that_becomes_feasible_is_asked_about_when_its_turn_comes():
+    """The second pod needs a node with the first one's label, and there is none when extenders are asked ahead."""
+    affinity = {
+        "podAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": [
+                {
+                    "labelSelector": {"matchLabels": {"role": "first"}},
+                    "topologyKey": "kubernetes.io/hostname",
+                }
+            ]
+        }
+    }
+    make, made = one_extender(slowly(everything), serial=False)
+    async with running(extenders=make) as world:
+        for name in NODES:
+            world.add_nodes(name, labels={"kubernetes.io/hostname": name})
+        gang(world, 3)
+        world.add(member("a-first", labels={"role": "first"}, priority=3))
+        world.add(member("b-second", priority=2, affinity=affinity))
+        world.add(member("c-third", priority=1))
+        await scheduled_for(world, 5)
+        bound = bindings(world)
+        assert len(bound) == 3
+        assert bound["a-first"] == bound["b-second"]
+        assert calls(made[0]).count("b-second") == 1
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        lambda: ExtenderResponse(500, {}, b"no"),
+        lambda: TransportError(CallOutcome.BROKEN, "EOF", sent=True),
+        lambda: asyncio.Event().wait(),
+        lambda: [1, 2, 3],
+        lambda: {"NodeNames": ["unknown"]},
+        lambda: {"Error": "no"},
+    ],
+)
+@pytest.mark.parametrize("verb", ["filter"])
+async def test_no_half_gang_is_bound_when_a_call_fails(failure, verb):
+    failing = True
+
+    def reply(called, request):
+        name = request["Pod"]["metadata"]["name"] if "Pod" in request else ""
+        if failing and called == verb and name == "p009":
+            return failure()
+        return everything(called, request)
+
+    make, made = one_extender(reply, serial=False, release_verb="release", http_timeout=2.0)
+    async with running(*NODES, extenders=make) as world:
+        gang(world, 16)
+        for i in range(16):
+            world.add(member(f"p{i:03}", priority=100 - i))
+        await scheduled_for(world, 0.9 if failure.__code__.co_names[:1] != ("asyncio",) else 2.5)
+        assert bindings(world) == {}
+        assert calls(made[0]).count("p009") == 1
+        assert world.state.cache.statistics().pods == 0
+        released = {
+            each["PodName"]
+            for v, request in made[0].fake.requests
+            if v == "release"
+            for each in request["Placements"]
+        }
+        assert released == {f"p{i:03}" for i in range(9)}
+        failing = False
+        await scheduled_for(world, 30)
+        assert len(bindings(world)) == 16
+
+
+async def test_an_ignorable_extender_that_fails_is_skipped_and_not_asked_again():
+    def reply(verb, request):
+        return ExtenderResponse(500, {}, b"no")
+
+    bound, ext = await placed(slowly(reply), 16, ignorable=True, serial=False)
+    assert len(bound) == 16
+    assert sorted(calls(ext)) == sorted(bound)
+
+
+async def test_a_pod_that_is_deleted_while_extenders_are_asked_leaves_nothing():
+    make, made = one_extender(slowly(everything, 1.0), serial=False, release_verb="release")
+    async with running(*NODES, extenders=make) as world:
+        gang(world, 8)
+        pods = [world.add(member(f"p{i:03}")) for i in range(8)]
+        work = asyncio.ensure_future(world.lead())
+        await asyncio.sleep(1.5)
+        world.change(Pod, pods[5], None)
+        await asyncio.sleep(20)
+        work.cancel()
+        await asyncio.wait([work])
+        assert bindings(world) == {}
+        assert world.state.cache.statistics().pods == 0
+        assert made[0].fake.in_flight == 0
+
+
+@given(
+    seed=st.integers(0, 2**32),
+    size=st.integers(2, 20),
+    nodes=st.integers(1, 12),
+    rejected=st.floats(0, 1),
+    minimum=st.floats(0, 1),
+)
+@settings(max_examples=8, deadline=None)
+def test_the_outcome_is_that_of_calls_one_after_another(seed, size, nodes, rejected, minimum):
+    """For an extender whose answer about a node depends on the pod and the node only."""
+
+    def drawn(*what):
+        return random.Random(f"{seed} {what}").random()
+
+    def reply(verb, request):
+        name, names = request["Pod"]["metadata"]["name"], request["NodeNames"]
+        if verb == "prioritize":
+            return [{"Host": n, "Score": int(drawn("score", name, n) * 10**6)} for n in names]
+        failed = {n: f"no {n}" for n in names if drawn("filter", name, n) < rejected}
+        return {"NodeNames": [n for n in names if n not in failed], "FailedNodes": failed}
+
+    async def outcome(parallelism):
+        make, _ = one_extender(
+            lambda *what: slowly(reply, drawn("time", str(what)) * 0.02)(*what), serial=False
+        )
+        names = [f"n{i}" for i in range(nodes)]
+        config = with_parallelism(parallelism)
+        async with running(*names, extenders=make, config=config) as world:
+            gang(world, max(1, int(size * minimum)))
+            for i in range(size):
+                world.add(member(f"p{i}", priority=100 - i, cpu=str(1 + i % 2)))
+            await scheduled_for(world, 1.9)
+            told = {}
+            for sent in world.transport.sent:
+                if sent.method == "PATCH" and sent.path.endswith("/status"):
+                    conditions = sent.body["status"].get("conditions", ())
+                    told.setdefault(sent.path, [each.get("message") for each in conditions])
+            return bindings(world), told
+
+    outcomes = {}
+    for parallelism in (1, 16):
+        in_new_loop(functools.partial(keep, outcomes, parallelism, outcome))
+    assert outcomes[1] == outcomes[16]
+
+
+async def keep(outcomes, parallelism, outcome):
+    outcomes[parallelism] = await outcome(parallelism)
