@@ -66,6 +66,15 @@ NO_PREEMPTION: Final = (
 _SCHEDULERS: Final = (
     "all pods in a single pod group should have the same .spec.schedulerName set, got: {} and {}"
 )
+#: Of Kubernetes 1.37, as is _NOT_ENOUGH.
+_PRIORITIES: Final = (
+    "all pods in a single pod group should have the same priority as the pod group's priority, "
+    "got {} and {}"
+)
+_POLICIES: Final = (
+    "all pods in a single pod group should have the same preemption policy, got {} and {}"
+)
+_NOT_ENOUGH: Final = "minCount ({}) cannot be satisfied: {} scheduled, {} remaining"
 _OTHER_FAILED: Final = "failed to schedule other pod from a pod group: {}"
 NO_PLACEMENTS: Final = "no feasible placements found"
 _NONE_OF: Final = "0/{} placements are available, first placement status: {}"
@@ -258,11 +267,27 @@ class _Cycle:
         profiles = sorted({_profile(member) for member in self.members})
         if len(profiles) > 1:
             raise _GroupFault(_SCHEDULERS.format(*map(quote, profiles[:2])))
+        if self._parent.groups.is_newer(self._key.kind):
+            self._check_alike()
         search = self._search() if self._parent.groups.topology else None
         if search is not None:
             await self._place_together(search)
         elif self._why is not NO_PLACEMENTS:
             await self._place_each()
+
+    def _check_alike(self) -> None:
+        """Checks what the versions of Kubernetes 1.37 demand of a group's pods. Raises _GroupFault."""
+        group = self._parent.groups.get(self._key)
+        known = self._parent.groups.members(self._key)
+        pods = [*known.scheduled.values(), *(member.queued.pod for member in self.members)]
+        if group is None or not pods:
+            return
+        for pod in pods:
+            if pod.priority != group.priority:
+                raise _GroupFault(_PRIORITIES.format(pod.priority, group.priority))
+        policies = sorted({pod.spec.preemption_policy or "PreemptLowerPriority" for pod in pods})
+        if len(policies) > 1:
+            raise _GroupFault(_POLICIES.format(*policies[:2]))
 
     def _search(self) -> PlacementSearch | None:
         """The search for a placement; None if the pods may use all nodes, or none. Raises _GroupFault."""
@@ -543,7 +568,7 @@ class _Cycle:
                     self._bind(assumed)
             self._try_others_again()
             return "scheduled", ""
-        planned = self._still_planned()
+        why, planned = self._reason(), self._still_planned()
         waits = planned or (bool(preempting) and self._enough(0))
         nodes = dict(self._planned or {})
         for member in self.members:
@@ -553,6 +578,8 @@ class _Cycle:
         if waits:
             self._evict()
         text = TOO_FEW if not waits else UNSCHEDULABLE if planned else PREEMPTING
+        if not waits and why is not self._why:
+            text = why
         for member in self.members:
             if waits:
                 member.nominated = nodes.get(member.queued.pod.uid, member.nominated)
@@ -561,8 +588,24 @@ class _Cycle:
             self._requeue(member, text)
         if waits:
             return "waiting_on_preemption", text
-        reasons = (self._why, self._no_preemption) if self._no_preemption else (self._why,)
+        reasons = (why, self._no_preemption) if self._no_preemption else (why,)
         return "unschedulable", ", ".join(reasons)
+
+    def _reason(self) -> str:
+        """Why too few pods have a node, in the words of the version: from Kubernetes 1.37 on with numbers."""
+        if not self._parent.groups.is_newer(self._key.kind):
+            return self._why
+        group = self._parent.groups.get(self._key)
+        needed = (group and group.min_count) or 1
+        scheduled = len(self._parent.groups.members(self._key).scheduled)
+        scheduled -= sum(member.assumed is not None for member in self.members)
+        remaining = len(self.members)
+        for member in self.members:
+            if scheduled + remaining < needed:
+                break
+            remaining -= 1
+            scheduled += member.fits
+        return self._why.replace(UNSCHEDULABLE, _NOT_ENOUGH.format(needed, scheduled, remaining))
 
     def _try_others_again(self) -> None:
         """Pods above the minimum that do not fit get a cycle of their own, in which a preemption is planned for them."""

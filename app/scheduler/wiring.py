@@ -113,8 +113,8 @@ class Scheduler:
         self.state, self.frameworks = self._make_state(
             profiles, plugin_classes, max_unschedulable_seconds
         )
-        if _WHOLE_PREEMPTION in features:
-            self.state.cluster.pod_groups.preempt_whole()
+        if kinds.GROUP_GATES[0] in features:
+            self.state.cluster.pod_groups.preempt_whole(gate=_WHOLE_PREEMPTION in features)
         self.parts: Final = Parts(
             self.state, self._clock, self._rng, self._spawn, self._telemetry.on
         )

@@ -40,8 +40,7 @@ class PodGroups:
         self.topology = False
         #: Whether any kind of groups is watched.
         self.watched = False
-        #: Whether preemption sees groups as a whole (the gate WorkloadAwarePreemption).
-        self.preempted_whole = False
+        self._preempts_whole = False
         #: The groups of which all pods are evicted, or none; with ``preempted_whole`` only. ``units_epoch`` changes with it.
         self._units: Final[set[GroupKey]] = set()
         self.units_epoch = 0
@@ -54,17 +53,30 @@ class PodGroups:
         self._served[kind] = served
         self.watched = True
 
-    def preempt_whole(self) -> None:
-        """Preemption sees groups as a whole from now on. No group may exist yet."""
-        self.preempted_whole = True
+    def preempt_whole(self, *, gate: bool = True) -> None:
+        """Preemption sees groups as a whole from now on; without its ``gate`` only in a version that has none for it.
+
+        No group may exist yet.
+        """
+        self._preempts_whole = gate
         self.listers[PodGroup].follow(self._note_unit)
+
+    @property
+    def preempted_whole(self) -> bool:
+        """Whether preemption sees groups as a whole: by its gate, or in the versions of Kubernetes 1.37."""
+        return self._preempts_whole or self.is_newer(PodGroup)
+
+    def is_newer(self, kind: type[AnyPodGroup]) -> bool:
+        """Whether a kind is that of scheduling.k8s.io in a version of Kubernetes 1.37."""
+        path = self.path_of(kind) if kind is PodGroup else ""
+        return bool(path) and "/v1alpha2/" not in path
 
     def _note_unit(self, old: PodGroup | None, new: PodGroup | None) -> None:
         group = new or old
         if group is None:
             return
         key = GroupKey(PodGroup, group.namespace, group.name)
-        whole = new is not None and new.disrupted_whole
+        whole = new is not None and new.disrupted_whole and self.preempted_whole
         if whole == (key in self._units):
             return
         if whole:

@@ -15,6 +15,7 @@ from app.kube.transport import Transport
 from app.model.budget import UNLIMITED
 from app.model.objects import Node
 from app.model.pod import Pod
+from app.model.pod_groups import PodGroup
 from app.observe.telemetry import Telemetry
 from app.plugins import registry
 from app.scheduler.parts import ApiServer, Budgets, Runtime
@@ -61,6 +62,13 @@ class World:
             features=features,
         )
         self.state = self.scheduler.state
+        #: The version in which the API server has PodGroups of scheduling.k8s.io.
+        self.group_version = "v1alpha2"
+        if "GenericWorkload" in features:
+            self.state.cluster.pod_groups.watch(PodGroup, self._groups_path)
+
+    def _groups_path(self) -> str:
+        return f"/apis/scheduling.k8s.io/{self.group_version}/podgroups"
 
     def add_nodes(self, *names: str, **fields) -> None:
         for name in names:

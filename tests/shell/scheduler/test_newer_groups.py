@@ -1,0 +1,122 @@
+"""Groups of scheduling.k8s.io in the versions of Kubernetes 1.37."""
+
+import contextlib
+
+import pytest
+
+from app.framework.testing import make_object, make_pod
+from app.model.pod import Pod
+from app.model.pod_groups import PodGroup
+from tests.shell.scheduler.test_group_cycle import bindings, evictions, scheduled_for
+from tests.shell.scheduler.world import running
+
+pytestmark = pytest.mark.looptime
+
+
+@contextlib.asynccontextmanager
+async def newer(*nodes, version="v1beta1"):
+    """A world with the one gate that these versions have."""
+    async with running(*nodes, features={"GenericWorkload"}) as world:
+        world.group_version = version
+        yield world
+
+
+def pod(name, group="gang", cpu="1", **spec):
+    spec = {
+        "schedulerName": "default-scheduler",
+        "schedulingGroup": {"podGroupName": group} if group else None,
+        "containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}],
+    } | spec
+    return make_pod(name, spec=spec)
+
+
+def gang(world, size, name="gang", old=None, **spec):
+    spec = {"schedulingPolicy": {"gang": {"minCount": size}} if size else {"basic": {}}} | spec
+    manifest = {"metadata": {"name": name, "namespace": "default", "uid": name}, "spec": spec}
+    group = make_object(PodGroup, manifest)
+    world.change(PodGroup, old, group)
+    return group
+
+
+def conditions(world):
+    """(type, reason, message) of what was written."""
+    written = (s.body["status"] for s in world.transport.sent if "podgroups" in s.path)
+    found = (each for status in written for each in status["conditions"])
+    return [(each["type"], each["reason"], each["message"]) for each in found]
+
+
+@pytest.mark.parametrize("version", ["v1beta1", "v1alpha3"])
+async def test_the_condition_says_how_many_are_missing(version):
+    async with newer("a", version=version) as world:
+        gang(world, 6)
+        for i in range(7):
+            world.add(pod(f"p{i}"))
+        await scheduled_for(world, 0.5)
+        text = "minCount (6) cannot be satisfied: 4 scheduled, 1 remaining"
+        told = [("PodGroupInitiallyScheduled", "Unschedulable", text)]
+        assert conditions(world)[0][:2] == told[0][:2]
+        assert conditions(world)[0][2].startswith(text)
+        histories = (world.telemetry.histories.of("default", f"p{i}") for i in range(7))
+        messages = [history.attempts[-1].message for history in histories]
+        assert messages.count(text) == 4, "those that had room"
+
+
+async def test_a_basic_group_without_room():
+    async with newer("a") as world:
+        gang(world, 0)
+        world.add(pod("p", cpu="9"))
+        await scheduled_for(world, 0.5)
+        ((_, _, message),) = conditions(world)
+        assert message.startswith("minCount (1) cannot be satisfied: 0 scheduled, 0 remaining")
+
+
+async def test_a_minimum_that_falls_lets_the_gang_run():
+    async with newer("a") as world:
+        group = gang(world, 6)
+        pods = [world.add(pod(f"p{i}")) for i in range(4)]
+        await world.settle()
+        assert not bindings(world)
+        gang(world, 4, old=group)
+        await world.settle()
+        assert bindings(world).keys() == {each.name for each in pods}
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"priority": 5}, "the same priority as the pod group's priority, got 5 and 0"),
+        (
+            {"preemptionPolicy": "Never"},
+            "the same preemption policy, got Never and PreemptLowerPriority",
+        ),
+    ],
+)
+async def test_pods_that_are_not_alike_are_not_scheduled(fields, text):
+    async with newer("a") as world:
+        gang(world, 2)
+        world.add(pod("p0"))
+        world.add(pod("p1", **fields))
+        await scheduled_for(world, 0.5)
+        told = f"all pods in a single pod group should have {text}"
+        assert conditions(world) == [("PodGroupInitiallyScheduled", "SchedulerError", told)]
+        assert not bindings(world)
+
+
+async def test_pods_of_the_older_version_may_differ():
+    async with running("a") as world:
+        gang(world, 2)
+        world.add(pod("p0"))
+        world.add(pod("p1", priority=5))
+        await world.settle()
+        assert bindings(world).keys() == {"p0", "p1"}
+
+
+async def test_a_group_whose_mode_is_all_is_evicted_whole_without_a_further_gate():
+    async with newer("a", "b") as world:
+        gang(world, 2, "victims", disruptionMode={"all": {}})
+        for name, node in (("v0", "a"), ("v1", "b")):
+            world.change(Pod, None, pod(name, "victims", cpu="3").on(node))
+        gang(world, 1, "vips", priority=10)
+        world.add(pod("vip", "vips", cpu="3", priority=10))
+        await scheduled_for(world, 2)
+        assert sorted(evictions(world)) == ["v0", "v1"]
