@@ -72,6 +72,9 @@ def _read_delay(_context: click.Context, _option: click.Parameter, text: str) ->
     metavar="JSON",
     help="The extender's fields of the second document, such as '{\"shadow\": true}'.",
 )
+@click.option("--group-size", type=POSITIVE, default=4, help="Pods of a group (shape gang).")
+@click.option("--min-count", default=0, help="Pods of a group that go together; 0: all.")
+@click.option("--racks", default=0, help="Racks, in one of which each group goes; 0: none.")
 @click.option("--timeout", "timeout_seconds", default=300.0, help="Seconds for a round.")
 @click.option("--rounds", type=POSITIVE, default=1)
 @click.option(
@@ -86,7 +89,7 @@ def _read_delay(_context: click.Context, _option: click.Parameter, text: str) ->
     default=OURS,
     show_default="this one",
     metavar="CMD",
-    help="Another scheduler's command line; {config} and {kubeconfig} are replaced.",
+    help="Another scheduler's command line; {config}, {kubeconfig}, {port} and {gates} are replaced.",
 )
 @click.option("--compare", "theirs", metavar="CMD", help="Run this one in turn; print the ratios.")
 @click.option("--at-least", type=float, metavar="PODS/S", help="Fail below this rate.")

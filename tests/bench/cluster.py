@@ -15,7 +15,7 @@ from app.kube.kubeconfig import load_connection
 from app.kube.watch import watch_once
 from app.runtime.clock import SystemClock
 from tests.bench.devices import CLASS
-from tests.bench.workload import MADE, PRIORITIES, Object
+from tests.bench.workload import GROUP_VERSION, MADE, PRIORITIES, Object
 
 T = TypeVar("T")
 
@@ -29,6 +29,7 @@ _RESOURCE: Final = "/apis/resource.k8s.io/v1"
 _DEVICE_CLASSES: Final = f"{_RESOURCE}/deviceclasses"
 _SLICES: Final = f"{_RESOURCE}/resourceslices"
 _CLAIMS: Final = f"{_RESOURCE}/namespaces/default/resourceclaims"
+_GROUPS: Final = f"/apis/{GROUP_VERSION}/namespaces/default/podgroups"
 _COLLECTION: Final = {
     "Node": NODES,
     "Pod": PODS,
@@ -36,6 +37,7 @@ _COLLECTION: Final = {
     "DeviceClass": _DEVICE_CLASSES,
     "ResourceSlice": _SLICES,
     "ResourceClaim": _CLAIMS,
+    "PodGroup": _GROUPS,
 }
 _LET_GO: Final = json.dumps({"metadata": {"finalizers": None}}).encode()
 _MERGE: Final = "application/merge-patch+json"
@@ -109,6 +111,7 @@ class Cluster:
         for name in PRIORITIES:
             await self.delete(f"{_CLASSES}/{name}")
         await self._wipe_devices()
+        await self._wipe_held(_GROUPS, "groups")
         for namespace in ("default", "kube-system"):
             await self.delete(_EVENTS.format(namespace))
         await self.delete(LEASE)
@@ -121,18 +124,25 @@ class Cluster:
 
     async def _wipe_devices(self) -> None:
         """Deletes classes, slices and claims of the benchmark; whoever frees claims may not be there."""
-        made = {"labelSelector": f"{MADE}=devices"}
         await self.delete(f"{_DEVICE_CLASSES}/{CLASS}")
-        await self.delete(_SLICES, **made)
-        await self.delete(_CLAIMS, **made)
+        await self.delete(_SLICES, labelSelector=f"{MADE}=devices")
+        await self._wipe_held(_CLAIMS, "devices")
 
-        async def let_go(claim: Object) -> None:
-            path = f"{_CLAIMS}/{claim['metadata']['name']}"
+    async def _wipe_held(self, path: str, made: str) -> None:
+        """Deletes objects that finalizers hold."""
+        await self.delete(path, labelSelector=f"{MADE}={made}")
+
+        async def let_go(one: Object) -> None:
+            name = one["metadata"]["name"]
             with suppress(NotFound):
-                await self._client.request("PATCH", path, body=_LET_GO, content_type=_MERGE)
+                await self._client.request(
+                    "PATCH", f"{path}/{name}", body=_LET_GO, content_type=_MERGE
+                )
 
         with suppress(NotFound):
-            await _concurrently(let_go, (await self.get(_CLAIMS, **made))["items"])
+            await _concurrently(
+                let_go, (await self.get(path, labelSelector=f"{MADE}={made}"))["items"]
+            )
 
     async def _namespaces(self) -> list[str]:
         items = (await self.get("/api/v1/namespaces"))["items"]

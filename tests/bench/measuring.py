@@ -21,7 +21,7 @@ from tests.bench.usage import Usage, usage
 
 OURS: Final = (
     f"{shlex.quote(sys.executable)} -m app run --config {{config}} "
-    "--bind-address=127.0.0.1 --secure-port={port}"
+    "--bind-address=127.0.0.1 --secure-port={port} --feature-gates={gates}"
 )
 """The command of this scheduler."""
 
@@ -53,7 +53,16 @@ class Load:
     """Listeners of the feed (open pages) while the backlog is bound."""
     extender_options: str = ""
     """Fields of the second document for the extender, as JSON; empty for none."""
+    group_size: int = workload.Gangs().size
+    min_count: int = workload.Gangs().minimum
+    racks: int = workload.Gangs().racks
+    """See workload.Gangs; only for the shape ``gang``."""
     timeout_seconds: float = 300.0
+
+    @property
+    def gangs(self) -> workload.Gangs:
+        """The pod groups."""
+        return workload.Gangs(self.group_size, self.min_count, self.racks)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -79,7 +88,7 @@ async def embedded_cluster(folder: Path, load: Load) -> AsyncIterator[Place]:
 
 def _content(load: Load) -> dict[str, Any]:
     """What the cluster holds."""
-    names = ("shape", "nodes", "pods", "apart_every", "zones", "padding")
+    names = ("shape", "nodes", "pods", "apart_every", "zones", "padding", "gangs")
     return {name: getattr(load, name) for name in names} | {"existing": _existing(load)}
 
 
@@ -102,6 +111,7 @@ async def measure(load: Load, place: Place, scheduler: str, *, wipe: bool = Fals
         config.write_text(configuration(load, kubeconfig=str(place.kubeconfig), extender=url))
         with reserved_port() as port:
             values = {"config": config, "kubeconfig": place.kubeconfig, "port": port}
+            values["gates"] = load.gangs.gates(load.shape)
             for name, value in values.items():
                 scheduler = scheduler.replace(f"{{{name}}}", str(value))
             async with _listeners(load, place, port) as received:
@@ -183,16 +193,20 @@ def _extender_text(load: Load) -> str:
 async def _fill(cluster: Cluster, load: Load) -> None:
     """Makes everything."""
     shape, nodes = load.shape, load.nodes
-    await cluster.create(workload.surroundings(shape, nodes=nodes, pods=load.pods))
     await cluster.create(
-        workload.node(number, zones=load.zones, shape=shape, padding=load.padding)
+        workload.surroundings(shape, nodes=nodes, pods=load.pods, gangs=load.gangs)
+    )
+    await cluster.create(
+        workload.node(number, zones=load.zones, shape=shape, padding=load.padding, gangs=load.gangs)
         for number in range(nodes)
     )
     await cluster.create(
         workload.existing_pod(number, nodes=nodes, shape=shape, apart_every=load.apart_every)
         for number in range(_existing(load))
     )
-    await cluster.create(workload.measured_pod(number, shape) for number in range(load.pods))
+    await cluster.create(
+        workload.measured_pod(number, shape, load.gangs) for number in range(load.pods)
+    )
 
 
 async def _run(cluster: Cluster, load: Load, command: list[str], place: Place) -> Measured:

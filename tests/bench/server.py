@@ -15,6 +15,7 @@ from app.cli.process import run_loop
 from app.sim import ClusterOptions, EmbeddedCluster
 from app.sim.api import Api
 from app.sim.cluster import write_kubeconfig
+from app.sim.features import parse_features
 from app.sim.objects import new_uid
 from app.sim.resources.kinds import PODS
 from app.sim.store import Object
@@ -39,9 +40,15 @@ async def _serve(kubeconfig_out: Path, load: dict[str, Any]) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    claims = load["shape"] == "dra"
-    async with EmbeddedCluster(ClusterOptions(claims=claims, keep_budgets=False)) as cluster:
-        fill(cluster.api, **load)
+    gangs = workload.Gangs(*load.pop("gangs"))
+    gates = gangs.gates(load["shape"])
+    options = ClusterOptions(
+        claims=load["shape"] == "dra",
+        keep_budgets=False,
+        features=parse_features([gates], [f"{workload.GROUP_VERSION}=true"] if gates else []),
+    )
+    async with EmbeddedCluster(options) as cluster:
+        fill(cluster.api, **load, gangs=gangs)
         gc.freeze()
         write_kubeconfig(kubeconfig_out, cluster.url)
         click.echo(f"listening on {cluster.url}")
@@ -58,12 +65,16 @@ def fill(
     apart_every: int,
     zones: int,
     padding: int,
+    gangs: workload.Gangs,
 ) -> None:
     """Creates what a round needs. Running pods beyond the first of a kind are copies of it, without admission."""
-    _create(api, workload.surroundings(shape, nodes=nodes, pods=pods))
+    _create(api, workload.surroundings(shape, nodes=nodes, pods=pods, gangs=gangs))
     _create(
         api,
-        (workload.node(n, zones=zones, shape=shape, padding=padding) for n in range(nodes)),
+        (
+            workload.node(n, zones=zones, shape=shape, padding=padding, gangs=gangs)
+            for n in range(nodes)
+        ),
     )
     _copy(
         api,
@@ -72,7 +83,7 @@ def fill(
             for n in range(existing)
         ),
     )
-    _create(api, (workload.measured_pod(n, shape) for n in range(pods)))
+    _create(api, (workload.measured_pod(n, shape, gangs) for n in range(pods)))
 
 
 def _create(api: Api, objects: Iterable[Object]) -> None:

@@ -13,7 +13,9 @@ from tests.bench.results import Measured, Result, Thresholds, as_json, ratios, s
 from tests.bench.usage import Usage, peak_memory
 from tests.bench.workload import (
     MADE,
+    RACK,
     SHAPES,
+    Gangs,
     existing_count,
     existing_pod,
     measured_pod,
@@ -138,6 +140,25 @@ def test_there_is_a_claim_for_every_pod_and_a_device_for_every_claim():
     slices = [each["spec"] for each in made if each["kind"] == "ResourceSlice"]
     assert sum(len(spec["devices"]) for spec in slices) == 24
     assert list(surroundings("basic", nodes=3, pods=24)) == []
+
+
+def test_every_pod_of_the_shape_gang_has_a_group():
+    gangs = Gangs(size=3, minimum=2, racks=2)
+    groups = list(surroundings("gang", nodes=3, pods=8, gangs=gangs))
+    assert {each["metadata"]["labels"][MADE] for each in groups} == {"groups"}
+    counts = [each["spec"]["schedulingPolicy"]["gang"]["minCount"] for each in groups]
+    assert counts == [2, 2, 2]
+    assert groups[0]["spec"]["schedulingConstraints"] == {"topology": [{"key": RACK}]}
+    pods = [measured_pod(number, "gang", gangs) for number in range(8)]
+    names = Counter(pod["spec"]["schedulingGroup"]["podGroupName"] for pod in pods)
+    assert names == dict(zip((each["metadata"]["name"] for each in groups), (3, 3, 2), strict=True))
+    racks = [
+        node(number, zones=1, shape="gang", padding=0, gangs=gangs)["metadata"]["labels"][RACK]
+        for number in range(3)
+    ]
+    assert racks == ["rack-0", "rack-1", "rack-0"]
+    assert gangs.gates("gang").endswith("TopologyAwareWorkloadScheduling=true")
+    assert gangs.gates("basic") == ""
 
 
 def test_preemption_finds_full_nodes():

@@ -1,14 +1,15 @@
 """The nodes and pods that are measured. Everything made here bears the label MADE."""
 
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from tests.bench import devices
 
 Object = dict[str, Any]
 
 MADE: Final = "bench.aiokube-scheduler.io/made"
-"""Label: ``measured`` or ``existing`` on pods, ``node`` on nodes, ``devices`` on classes, slices and claims."""
+"""Label: ``measured`` or ``existing`` on pods, ``node`` on nodes, ``devices`` on classes, slices and claims,
+``groups`` on PodGroups."""
 ZONE: Final = "topology.kubernetes.io/zone"
 HOST: Final = "kubernetes.io/hostname"
 TYPE: Final = "node.kubernetes.io/instance-type"
@@ -21,7 +22,10 @@ SHAPES: Final = (
     "preemption",
     "dra",
     "extended",
+    "gang",
 )
+GROUP_VERSION: Final = "scheduling.k8s.io/v1alpha2"
+RACK: Final = "bench.aiokube-scheduler.io/rack"
 PRIORITIES: Final = {"bench-high": 1000, "bench-low": 1}
 
 _FAMILIES: Final = 20
@@ -32,7 +36,49 @@ _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
-def node(number: int, *, zones: int, shape: str, padding: int) -> Object:
+class Gangs(NamedTuple):
+    """The pod groups of the shape ``gang``."""
+
+    size: int = 4
+    #: How many of its pods are bound together at least; 0: all.
+    minimum: int = 0
+    #: Nodes are in so many racks, and each group in one of them; 0: no racks.
+    racks: int = 0
+
+    def gates(self, shape: str) -> str:
+        """The feature gates that API server and scheduler need, as the value of --feature-gates."""
+        gates = ["GenericWorkload", "GangScheduling"] if shape == "gang" else []
+        gates += ["TopologyAwareWorkloadScheduling"] if gates and self.racks else []
+        return ",".join(f"{gate}=true" for gate in gates)
+
+    def groups(self, pods: int) -> Iterator[Object]:
+        """The PodGroups of so many pods; the last one may be smaller."""
+        for first in range(0, pods, self.size):
+            size = min(self.size, pods - first)
+            minimum = min(self.minimum or size, size)
+            spec: Object = {"schedulingPolicy": {"gang": {"minCount": minimum}}}
+            if self.racks:
+                spec["schedulingConstraints"] = {"topology": [{"key": RACK}]}
+            yield {
+                "apiVersion": GROUP_VERSION,
+                "kind": "PodGroup",
+                "metadata": {
+                    "name": self.group_of(first),
+                    "namespace": "default",
+                    "labels": {MADE: "groups"},
+                },
+                "spec": spec,
+            }
+
+    def group_of(self, number: int) -> str:
+        """The name of a pod's group."""
+        return f"gang-{number // self.size:05d}"
+
+
+GANGS: Final = Gangs()
+
+
+def node(number: int, *, zones: int, shape: str, padding: int, gangs: Gangs = GANGS) -> Object:
     """A node of 32 CPUs (4 for preemption); ``padding`` bytes of annotation make it larger to send.
 
     Each node of the shape ``extended`` offers one of an extended resource that no other node has.
@@ -52,6 +98,8 @@ def node(number: int, *, zones: int, shape: str, padding: int) -> Object:
             MADE: "node",
         },
     }
+    if gangs.racks:
+        metadata["labels"][RACK] = f"rack-{number % gangs.racks}"
     if padding:
         metadata["annotations"] = {"bench.aiokube-scheduler.io/padding": "x" * padding}
     image = {"names": [f"registry.example/image-{number % 50}:1"], "sizeBytes": 200_000_000}
@@ -68,11 +116,15 @@ def node(number: int, *, zones: int, shape: str, padding: int) -> Object:
     }
 
 
-def measured_pod(number: int, shape: str) -> Object:
+def measured_pod(number: int, shape: str, gangs: Gangs = GANGS) -> Object:
     """A pod of the backlog."""
     labels = {"app": f"app-{number % _FAMILIES}", MADE: "measured"}
     pod = _pod(f"pod-{number:06d}", labels, cpu="100m")
     _SHAPES[shape](pod, number)
+    if shape == "gang":
+        group = gangs.group_of(number)
+        labels["app"] = group
+        pod["spec"]["schedulingGroup"] = {"podGroupName": group}
     return pod
 
 
@@ -94,8 +146,10 @@ def existing_count(asked: int, *, nodes: int, shape: str) -> int:
     return asked or (_VICTIMS_PER_NODE * nodes if shape == "preemption" else 0)
 
 
-def surroundings(shape: str, *, nodes: int, pods: int) -> Iterator[Object]:
-    """What there has to be beside nodes and pods: the classes of preemption; devices and claims for them."""
+def surroundings(shape: str, *, nodes: int, pods: int, gangs: Gangs = GANGS) -> Iterator[Object]:
+    """What there has to be beside nodes and pods: the classes of preemption; devices and claims for them; pod groups."""
+    if shape == "gang":
+        yield from gangs.groups(pods)
     if shape == "preemption":
         yield from _priority_classes()
     if shape == "dra":
@@ -226,4 +280,5 @@ _SHAPES: Final[dict[str, Callable[[Object, int], None]]] = {
     "preemption": _preemption,
     "dra": _claiming,
     "extended": _extended,
+    "gang": _basic,
 }

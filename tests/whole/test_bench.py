@@ -87,6 +87,19 @@ def test_devices_are_claimed_and_wiped(tmp_path: Path) -> None:
             assert cluster.call("GET", f"/apis/resource.k8s.io/v1/{plural}")["items"] == []
 
 
+def test_gangs_are_bound_and_wiped(tmp_path: Path) -> None:
+    gates = "--feature-gates=GenericWorkload=true,GangScheduling=true"
+    served = "--runtime-config=scheduling.k8s.io/v1alpha2=true"
+    with running_cluster(tmp_path, "--no-kubelets", gates, served) as cluster:
+        kubeconfig = f"--kubeconfig={cluster.kubeconfig}"
+        done = bench(kubeconfig, "--nodes=5", "--pods=20", "--shape=gang", "--group-size=6")
+        (result,) = results(done)
+        assert done.returncode == 0, done.stderr
+        assert result["bound"] == 20
+        groups = "/apis/scheduling.k8s.io/v1alpha2/namespaces/default/podgroups"
+        assert cluster.call("GET", groups)["items"] == []
+
+
 def test_a_cluster_that_is_not_its_own_is_left_alone(tmp_path: Path) -> None:
     with running_cluster(tmp_path, "--nodes=3") as cluster:
         cluster.call("POST", "/api/v1/namespaces/default/pods", pod("precious"))
