@@ -2,6 +2,7 @@
 
 import functools
 import random
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from app.settings.load import Settings, load
@@ -58,13 +59,16 @@ class Configuration:
     """A configuration that was read (app.settings.load.Loaded), worked out once for all histories."""
 
     def __init__(self, text: str) -> None:
-        loaded = load(text)
-        self.settings: Settings = loaded.settings
-        self._profiles = loaded.to_plain()
+        self._loaded = load(text)
+        self.settings: Settings = self._loaded.settings
+        self._profiles: dict[frozenset[str], Any] = {}
 
-    def to_plain(self, _capabilities: object = None) -> Any:
-        """The profiles."""
-        return self._profiles
+    def to_plain(self, _capabilities: object = None, features: Collection[str] = ()) -> Any:
+        """The profiles with these feature gates."""
+        gates = frozenset(features)
+        if gates not in self._profiles:
+            self._profiles[gates] = self._loaded.to_plain(features=gates)
+        return self._profiles[gates]
 
 
 @functools.cache
