@@ -56,6 +56,7 @@ from app.kube.transport import (
 )
 from app.model.pod import Pod
 from app.model.pod_groups import AnyPodGroup
+from app.model.status import SUCCESS, Code, Status
 from app.wire.sanitize import decode
 
 logger = logging.getLogger(__name__)
@@ -72,18 +73,6 @@ WRITE_ATTEMPTS: Final = 4
 WRITE_RETRY: Final = 0.01
 
 _TRANSIENT: Final = (ConnectionFailed, ServerUnavailable, TooManyRequests)
-
-
-class BindResult(msgspec.Struct, frozen=True):
-    """The outcome of a binding. ``message``: why it failed; ``error``: the exception of the last request, if any."""
-
-    bound: bool
-    message: str = ""
-    error: KubeApiError | None = None
-    #: Bindings sent.
-    attempts: int = 1
-    #: Whether the pod had to be looked up.
-    looked_up: bool = False
 
 
 class Doubt(msgspec.Struct):
@@ -165,8 +154,8 @@ class KubeWriter:
         uid: str,
         node: str,
         before_sending: Callable[[str], None] = lambda _uid: None,
-    ) -> BindResult:
-        """Binds a pod to a node. Raises NotLeading; a rejection is a BindResult.
+    ) -> Status:
+        """Binds a pod to a node. Raises NotLeading; a rejection is an Error with the server's text.
 
         ``before_sending`` is called with the pod's uid right before the first request is sent; what it raises is raised.
 
@@ -185,7 +174,7 @@ class KubeWriter:
         except KubeError as err:
             error = err
         else:
-            return BindResult(True)
+            return SUCCESS
         doubt = Doubt(f"{namespace}/{name}", uid, node, asyncio.get_running_loop().time())
         try:
             return await self._settle(namespace, name, doubt, error, path, body)
@@ -194,52 +183,50 @@ class KubeWriter:
 
     async def _settle(
         self, namespace: str, name: str, doubt: Doubt, error: KubeError, path: str, body: bytes
-    ) -> BindResult:
+    ) -> Status:
         """The outcome of a binding whose first request ended with ``error``."""
         loop = asyncio.get_running_loop()
         waits = Backoff(self._rng, initial=BIND_RETRY, factor=4.0, cap=LOOKUP_LONGEST)
-        looked_up, settled_at, attempt = False, -math.inf, 1
+        settled_at, attempt = -math.inf, 1
         while True:
             if _in_doubt(error):
-                looked_up = True
                 if may_take_effect(error):
                     settled_at = loop.time() + SETTLED
                 verdict = await self._verdict(namespace, name, doubt, error)
                 if verdict is not None:
-                    return msgspec.structs.replace(verdict, attempts=attempt)
+                    return verdict
             if attempt == BIND_ATTEMPTS or not _may_be_repeated(error):
                 break
             await asyncio.sleep(waits.next())
             attempt += 1
             try:
                 _expect_object(await self._write("POST", path, body))
-                return BindResult(True, attempts=attempt, looked_up=looked_up)
             except KubeError as err:
                 error = err
+            else:
+                return SUCCESS
         while loop.time() < settled_at:
             await asyncio.sleep(min(waits.next(), settled_at - loop.time()))
             verdict = await self._verdict(namespace, name, doubt, error)
             if verdict is not None:
-                return msgspec.structs.replace(verdict, attempts=attempt)
+                return verdict
         if not isinstance(error, KubeApiError):
             raise error
-        return BindResult(False, str(error), error, attempt, looked_up)
+        return _failed(str(error))
 
     async def _verdict(
         self, namespace: str, name: str, doubt: Doubt, error: KubeError
-    ) -> BindResult | None:
+    ) -> Status | None:
         """What a lookup says about a binding that ended with ``error``; None if not bound."""
-        failure = error if isinstance(error, KubeApiError) else None
         try:
             node = await self._look_up(namespace, name, doubt, error)
         except NotFound as err:
-            return BindResult(False, str(err), err, looked_up=True)
+            return _failed(str(err))
         if node == doubt.node:
-            return BindResult(True, looked_up=True)
+            return SUCCESS
         if node:
             taken = f'pod {name} is already assigned to node "{node}"'
-            message = f'Operation cannot be fulfilled on pods/binding "{name}": {taken}'
-            return BindResult(False, message, failure, looked_up=True)
+            return _failed(f'Operation cannot be fulfilled on pods/binding "{name}": {taken}')
         return None
 
     async def _look_up(
@@ -461,6 +448,10 @@ class KubeWriter:
         return await self._transport.request(
             method, path, body=body, content_type=content_type, guard=self._may_write
         )
+
+
+def _failed(message: str) -> Status:
+    return Status(Code.Error, (message,))
 
 
 def _pods_path(namespace: str) -> str:

@@ -10,7 +10,7 @@ from app.kube.writer import KubeWriter
 from app.model.devices import ResourceClaim
 from app.model.objects import PersistentVolume, PersistentVolumeClaim
 from app.model.pod import Pod
-from app.model.status import SUCCESS, Code, ConflictError, SchedulingError, Status
+from app.model.status import ConflictError, SchedulingError, Status
 from app.observe.pod_events import PodEvents
 from app.scheduler.parts import Parts
 from app.scheduler.preemption import Evictor, ExtenderPreemption
@@ -89,10 +89,9 @@ class ApiEffects:
         )
 
     async def bind(self, pod: Pod, node_name: str) -> Status:
-        result = await self._writer.bind(
+        return await self._writer.bind(
             pod.namespace, pod.name, pod.uid, node_name, self._before_binding
         )
-        return SUCCESS if result.bound else Status(Code.Error, (result.message,))
 
     async def update_volume(self, volume: PersistentVolume, changes: Mapping[str, Any]) -> None:
         version = volume.resource_version

@@ -51,9 +51,9 @@ class SampleObjects:
         return SampleObjects(self.pod, _nodes(made_up_nodes(count, resource, images=40)))
 
 
-def made_up(resource: str, nodes: int = 3) -> SampleObjects:
+def made_up(resource: str) -> SampleObjects:
     """A generated pod that requests one of ``resource`` (empty for none), and nodes that have it."""
-    return SampleObjects(_pod(_pod_manifest(resource)), _nodes(made_up_nodes(nodes, resource)))
+    return SampleObjects(_pod(_pod_manifest(resource)), _nodes(made_up_nodes(3, resource)))
 
 
 def from_manifests(

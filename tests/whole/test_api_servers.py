@@ -20,8 +20,9 @@ from app.kube.client import KubeClient
 from app.kube.errors import NotFound
 from app.kube.kubeconfig import load_connection
 from app.kube.payloads import ConditionChange
-from app.kube.writer import BindResult, KubeWriter
+from app.kube.writer import KubeWriter
 from app.model.pod import Pod, make_pod
+from app.model.status import Status
 from extenders.kit import BindRequest, Filtered, NodesRequest, make_app
 from extenders.kit.testing import serving
 from tests.shell.sim import device_mistakes as devices
@@ -418,9 +419,9 @@ def test_nothing_is_written_to_another_pod_of_the_same_name(cluster: ApiServer) 
     successor = cluster.call("POST", PODS, pod("web-0", schedulerName="nobody"))
     earlier = make_pod(namespace="default", name="web-0", uid=replaced["metadata"]["uid"])
     outcomes = asyncio.run(write_late(cluster, earlier))
-    assert [type(outcome) for outcome in outcomes] == [NotFound, NotFound, bool, BindResult]
+    assert [type(outcome) for outcome in outcomes] == [NotFound, NotFound, bool, Status]
     assert outcomes[2] is False
-    assert not outcomes[3].bound
+    assert not outcomes[3].ok
     found = cluster.call("GET", f"{PODS}/web-0")
     assert found["metadata"]["resourceVersion"] == successor["metadata"]["resourceVersion"]
 

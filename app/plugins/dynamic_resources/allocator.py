@@ -349,23 +349,6 @@ class Allocator:
             budget.stop()
         return AllocatorResult(self, kinds.query, claims, rows, answers)
 
-    def allocate(
-        self, row: int, claims: Sequence[ResourceClaim], budget: Budget
-    ) -> tuple[AllocationResult, ...] | None:
-        """The allocation of each claim on one row, or None if there is none.
-
-        Raises AllocationFailed, AllocationError and AllocationTimeout.
-        """
-        found = self.search(np.array([row], np.intp), claims, budget)
-        code, text = int(found.codes[0]), found.text(int(found.kinds[0]))
-        if code == TIMED_OUT:
-            raise AllocationTimeout
-        if code == ERROR:
-            raise AllocationError(text)
-        if code == FAILED:
-            raise AllocationFailed(text)
-        return found.results(0) if code == ALLOCATED else None
-
     def results(
         self, query: Query, claims: Sequence[ResourceClaim], solution: Solution, row: int
     ) -> tuple[AllocationResult, ...]:

@@ -42,14 +42,10 @@ def tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
     return any(tolerates(toleration, taint) for toleration in tolerations)
 
 
-def find_untolerated(
-    taints: Iterable[Taint],
-    tolerations: Collection[Toleration],
-    effects: Collection[str] = DO_NOT_SCHEDULE,
-) -> Taint | None:
-    """The first taint with one of these effects that is not tolerated."""
+def find_untolerated(taints: Iterable[Taint], tolerations: Collection[Toleration]) -> Taint | None:
+    """The first taint that keeps pods away and is not tolerated."""
     for taint in taints:
-        if taint.effect in effects and not tolerated(taint, tolerations):
+        if taint.effect in DO_NOT_SCHEDULE and not tolerated(taint, tolerations):
             return taint
     return None
 

@@ -3,17 +3,27 @@
 import itertools
 
 import msgspec
+import numpy as np
 
 from app.cel.devices import Selectors
 from app.model.devices import DeviceClass, ResourceClaim, ResourceSlice
 from app.model.objects import Node
-from app.plugins.dynamic_resources.allocator import Allocator
+from app.plugins.dynamic_resources.allocator import (
+    ALLOCATED,
+    ERROR,
+    FAILED,
+    TIMED_OUT,
+    Allocator,
+)
+from app.plugins.dynamic_resources.budget import AllocationTimeout
+from app.plugins.dynamic_resources.search import AllocationError, AllocationFailed
 from app.state.devices import AllocatedState
 from app.state.lister import Lister
 from app.state.table import NodeTable
 from app.wire.kube import decoder_for
 
 DRIVER = "gpu.example.com"
+_FAULTS = {ERROR: AllocationError, FAILED: AllocationFailed}
 
 NUMA = {"matchAttribute": f"{DRIVER}/numa"}
 DISTINCT = {"distinctAttribute": f"{DRIVER}/numa"}
@@ -145,8 +155,15 @@ class DeviceWorld:
         )
 
     def allocate(self, *claims, on="n1", budget=None):
-        """One AllocationResult per claim, or None."""
-        return self.allocator.allocate(self.table.row_of[on], claims, budget or Patience())
+        """One AllocationResult per claim, or None. Raises what ended the search."""
+        rows = np.array([self.table.row_of[on]], np.intp)
+        found = self.allocator.search(rows, claims, budget or Patience())
+        code, text = int(found.codes[0]), found.text(int(found.kinds[0]))
+        if code == TIMED_OUT:
+            raise AllocationTimeout
+        if code in _FAULTS:
+            raise _FAULTS[code](text)
+        return found.results(0) if code == ALLOCATED else None
 
     def search(self, *claims, budget=None, allocator=None):
         allocator = allocator or self.allocator

@@ -60,7 +60,6 @@ def test_the_first_untolerated_taint_is_found():
     assert find_untolerated((soft, TAINT, execute), ()) is TAINT
     assert find_untolerated((soft, TAINT, execute), tolerations) is execute
     assert find_untolerated((soft, TAINT), tolerations) is None
-    assert find_untolerated((soft, TAINT), (), {"PreferNoSchedule"}) is soft
     assert tolerated(TAINT, tolerations)
     assert not tolerated(TAINT, ())
 
