@@ -8,16 +8,11 @@ from collections import Counter
 from random import Random
 
 from app.runtime import logs
-from app.runtime.clock import SystemClock
-from app.scheduler.endpoints import Endpoints
-from app.serving.access import Authenticator, Authorizer
-from app.serving.options import ServingOptions
-from app.serving.server import serving
 from tests.fuzz.driver import Figures, Slow
 from tests.fuzz.histories import Guests
 from tests.fuzz.shapes import encode, junk
 from tests.fuzz.world import CONFIG, Cost, Violation, World, running
-from tests.shell.serving.test_requests import REQUEUE, Everybody
+from tests.shell.serving.test_requests import REQUEUE, serving_everybody
 
 #: Seconds without a byte after which an answer is taken for complete.
 _SILENCE = 0.1
@@ -204,24 +199,8 @@ async def _call(
         world.server.happens(event)
         await asyncio.sleep(0)
     await asyncio.sleep(0.2)
-    endpoints = Endpoints(
-        world.scheduler,
-        world.telemetry,
-        None,
-        stopping=lambda: False,
-        flags={},
-        version="1",
-    )
-    options = ServingOptions(secure_port=0, bind_address="127.0.0.1", insecure_http=True)
-    everybody, statuses = Everybody(), Counter[bytes]()
-    async with serving(
-        endpoints.routes,
-        options,
-        authenticator=Authenticator(options, everybody),
-        authorizer=Authorizer(options, everybody),
-        metrics=endpoints.metrics,
-        wall=SystemClock().wall,
-    ) as listening:
+    endpoints, statuses = world.endpoints(), Counter[bytes]()
+    async with serving_everybody(endpoints) as listening:
         requests = Requests(random, [route.path for route in endpoints.routes])
         for _ in range(number):
             request = requests.next()

@@ -12,7 +12,7 @@ import numpy as np
 
 from app.kube.errors import Conflict, NotFound
 from app.kube.leases import LeaseClient
-from app.kube.transport import JSON, Guard, Response
+from app.kube.transport import Response
 from app.scheduler.election.elector import ElectionOutcome, LeaseElector
 from app.scheduler.election.rules import ElectionSettings
 from tests.fuzz.driver import Figures, in_new_loop
@@ -20,13 +20,14 @@ from tests.fuzz.kinds import LEASE, META
 from tests.fuzz.shapes import draw, encode, junk
 from tests.fuzz.world import Listener, Violation
 from tests.shell.clock import LoopClock
+from tests.shell.kube.fakes import Requests
 
 _NAME = "kube-scheduler"
 #: Virtual seconds within which a lease that is gone is acquired.
 _SOON = 120
 
 
-class LeaseServer:
+class LeaseServer(Requests):
     """A Transport for one lease, kept as text."""
 
     def __init__(self, random: Random) -> None:
@@ -42,26 +43,8 @@ class LeaseServer:
         for watch in self._watches:
             watch.put_nowait(b'{"type":"%b","object":%b}\n' % (type_, told))
 
-    async def get(
-        self,
-        path: str,
-        *,
-        params: Mapping[str, str] | None = None,
-        timeout: float | None = None,
-    ) -> Response:
-        return await self.request("GET", path, params=params, timeout=timeout)
-
     async def request(
-        self,
-        method: str,
-        path: str,
-        *,
-        body: bytes | None = None,
-        params: Mapping[str, str] | None = None,
-        content_type: str = JSON,
-        accept: str = JSON,
-        timeout: float | None = None,
-        guard: Guard | None = None,
+        self, method: str, path: str, *, body: bytes | None = None, **_: object
     ) -> Response:
         await asyncio.sleep(0.01)
         if method == "POST" or (method == "PUT" and self._random.random() < 0.9):

@@ -14,10 +14,11 @@ from urllib.parse import unquote
 import msgspec
 
 from app.kube.errors import KubeApiError, NotFound
-from app.kube.transport import JSON, PROTOBUF, Guard, Response
+from app.kube.transport import JSON, PROTOBUF, Response
 from app.sim.patches.json_patch import apply_merge_patch
 from tests.fuzz.histories import Event
 from tests.fuzz.kinds import BY_NAME, KINDS, Kind
+from tests.shell.kube.fakes import Requests
 
 _ENDS = None
 _COLLECTIONS = {(kind.api_version, kind.plural): kind for kind in KINDS}
@@ -30,7 +31,7 @@ _API_GROUPS = msgspec.json.encode(
 _METADATA = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-class ApiServer:
+class ApiServer(Requests):
     """Objects by kind and key (``namespace/name``), as they would come in a list."""
 
     def __init__(self) -> None:
@@ -89,26 +90,15 @@ class ApiServer:
 
     # ------------------------------------------------------------ Transport
 
-    async def get(
-        self,
-        path: str,
-        *,
-        params: Mapping[str, str] | None = None,
-        timeout: float | None = None,
-    ) -> Response:
-        return await self.request("GET", path, params=params, timeout=timeout)
-
     async def request(
         self,
         method: str,
         path: str,
         *,
         body: bytes | None = None,
-        params: Mapping[str, str] | None = None,
         content_type: str = JSON,
         accept: str = JSON,
-        timeout: float | None = None,
-        guard: Guard | None = None,
+        **_: object,
     ) -> Response:
         await asyncio.sleep(0)
         started = time.thread_time()

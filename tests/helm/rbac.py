@@ -127,3 +127,14 @@ def _is_any_subresource(rule: Object, resource: str) -> bool:
 
 def _covers(url: str, path: str) -> bool:
     return url in {path, "*"} or (url.endswith("*") and path.startswith(url[:-1]))
+
+
+def granted(rules: list[tuple[str, Object]]) -> set[tuple[str, str, str]]:
+    """(verb, group, resource) of everything that rules allow, one by one."""
+    return {
+        (verb, group, resource)
+        for _, rule in rules
+        for verb in rule["verbs"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    }

@@ -23,7 +23,7 @@ from app.plugins.registry import IN_TREE
 from app.scheduler import kinds
 from tests.helm.chart import EXAMPLES, NAMESPACE, RELEASE, VALUES, Helm, Object, Rendered
 from tests.helm.gate import Gate
-from tests.helm.rbac import Access, allows, needs, rules_of
+from tests.helm.rbac import Access, allows, granted, needs, rules_of
 from tests.whole.harness import WAIT_SECONDS, Cluster, Process, pod, running_cluster, wait_for
 
 READS: Final = {
@@ -97,17 +97,6 @@ def rights_of_shadow(rendered: Rendered) -> list[tuple[str, Object]]:
     """Those of its own role: the other one comes with the cluster."""
     (role,) = rendered.all("ClusterRole")
     return [("", rule) for rule in role["rules"]]
-
-
-def granted(rules: list[tuple[str, Object]]) -> set[tuple[str, str, str]]:
-    """(verb, group, resource) of everything that rules allow, one by one."""
-    return {
-        (verb, group, resource)
-        for _, rule in rules
-        for verb in rule["verbs"]
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
-    }
 
 
 # ------------------------------------------------------------ the table

@@ -21,7 +21,7 @@ from app.tools.subprocesses import reserved_port
 from extenders.kit import BindRequest, Filtered, NodesRequest, make_app
 from extenders.kit.testing import serving
 from tests.helm.chart import CHART, NAMESPACE, RELEASE, ROOT, Helm
-from tests.helm.rbac import Access, allows, needs, rules_of
+from tests.helm.rbac import Access, allows, granted, needs, rules_of
 from tests.shell.sim import device_mistakes as devices
 from tests.whole.harness import Process, pod, wait_for
 from tests.whole.real import NEEDS_REAL, RealApiServer
@@ -175,16 +175,6 @@ def objects(server: RealApiServer) -> list[dict[str, Any]]:
             "GET", f"/apis/rbac.authorization.k8s.io/v1/{kind.lower()}s{selector}"
         )["items"]
     ]
-
-
-def granted(rules: list[tuple[str, dict[str, Any]]]) -> set[tuple[str, str, str]]:
-    return {
-        (verb, group, resource)
-        for _, rule in rules
-        for verb in rule["verbs"]
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
-    }
 
 
 def put_to_work(server: RealApiServer) -> None:

@@ -26,9 +26,8 @@ from app.model.status import Status
 from extenders.kit import BindRequest, Filtered, NodesRequest, make_app
 from extenders.kit.testing import serving
 from tests.shell.sim import device_mistakes as devices
-from tests.whole.harness import ApiServer, Process, Schedulers, pod, running_cluster, wait_for
+from tests.whole.harness import ApiServer, Process, Schedulers, pod, wait_for
 from tests.whole.kubectl import NEEDS_KUBECTL, Kubectl
-from tests.whole.real import NEEDS_REAL, RealApiServer
 
 pytestmark = pytest.mark.whole
 
@@ -53,19 +52,6 @@ RESOURCE_CLAIMS = f"{RESOURCE}/namespaces/default/resourceclaims"
 AT_ONCE = {"terminationGracePeriodSeconds": 0}
 
 
-@pytest.fixture(scope="module", params=["embedded", pytest.param("real", marks=NEEDS_REAL)])
-def server(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[ApiServer]:
-    folder = tmp_path_factory.mktemp(request.param)
-    if request.param == "embedded":
-        with running_cluster(folder, "--nodes=0", "--no-kubelets") as embedded:
-            yield embedded
-    else:
-        with RealApiServer(folder).running() as real:
-            yield real
-
-
 @pytest.fixture
 def cluster(server: ApiServer) -> Iterator[ApiServer]:
     """An API server with six nodes of 4 CPUs in three zones, and two priority classes."""
@@ -79,13 +65,6 @@ def furnish(cluster: ApiServer) -> None:
     for name, value in (("high", 1000), ("low", 1)):
         body = {"metadata": {"name": name}, "value": value}
         cluster.call("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", body)
-
-
-@pytest.fixture
-def schedulers(cluster: ApiServer, tmp_path: Path) -> Iterator[Schedulers]:
-    started = Schedulers(cluster, tmp_path)
-    yield started
-    started.end()
 
 
 def bound(cluster: ApiServer, prefix: str = "") -> dict[str, str]:

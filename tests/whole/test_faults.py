@@ -22,13 +22,6 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
         yield running
 
 
-@pytest.fixture
-def schedulers(cluster: Cluster, tmp_path: Path) -> Iterator[Schedulers]:
-    started = Schedulers(cluster, tmp_path)
-    yield started
-    started.end()
-
-
 def bound_once(cluster: Cluster, count: int) -> bool:
     """Whether each pod has exactly one Scheduled event, for the node that it is on."""
     notes = Counter(event["note"] for event in cluster.events("Scheduled"))

@@ -4,7 +4,7 @@ What its generated models and its watches expect holds for both. There are no ku
 """
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Iterator
+from collections.abc import AsyncIterator, Awaitable
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,7 @@ import pytest
 from kubernetes_asyncio import client, config, watch
 from kubernetes_asyncio.client import ApiException
 
-from tests.whole.harness import ApiServer, Schedulers, running_cluster
-from tests.whole.real import NEEDS_REAL, RealApiServer
+from tests.whole.harness import ApiServer, Schedulers
 
 pytestmark = pytest.mark.whole
 
@@ -21,19 +20,6 @@ MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 #: The API server's own events have no eventTime, which the library's model does not accept.
 SCHEDULED = "reason=Scheduled"
-
-
-@pytest.fixture(scope="module", params=["embedded", pytest.param("real", marks=NEEDS_REAL)])
-def server(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[ApiServer]:
-    folder = tmp_path_factory.mktemp(request.param)
-    if request.param == "embedded":
-        with running_cluster(folder, "--nodes=0", "--no-kubelets") as embedded:
-            yield embedded
-    else:
-        with RealApiServer(folder).running() as real:
-            yield real
 
 
 @pytest.fixture

@@ -28,13 +28,6 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
         yield running
 
 
-@pytest.fixture
-def schedulers(cluster: Cluster, tmp_path: Path) -> Iterator[Schedulers]:
-    started = Schedulers(cluster, tmp_path)
-    yield started
-    started.end()
-
-
 def fill(cluster: Cluster, *, cheap: str = "") -> None:
     """Four pods of low priority on every node; precious ones but on the ``cheap`` node."""
     for number in range(4 * NODES):

@@ -38,13 +38,6 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
         yield running
 
 
-@pytest.fixture
-def schedulers(cluster: Cluster, tmp_path: Path) -> Iterator[Schedulers]:
-    started = Schedulers(cluster, tmp_path)
-    yield started
-    started.end()
-
-
 def bindings_under_way(cluster: Cluster, count: int) -> None:
     """Creates pods whose bindings are not answered before the faults are cleared."""
     slow = {"method": "POST", "path": "/binding$", "times": count, "delay": 3600.0}

@@ -17,7 +17,6 @@ from app.kube.credentials import CredentialFailures
 from app.observe.metrics import gauges
 from app.runtime.limits import Limits
 from app.runtime.shortages import Shortages
-from app.scheduler.endpoints import Endpoints
 from tests.helm.kubernetes_schema import mistakes
 from tests.shell.scheduler.world import CONFIG, running
 
@@ -110,14 +109,7 @@ REQUEUE = (
 
 async def test_the_paths_are_those_that_are_served():
     async with running(config=CONFIG + REQUEUE) as world:
-        endpoints = Endpoints(
-            world.scheduler,
-            world.telemetry,
-            None,
-            stopping=lambda: False,
-            flags={},
-            version="1",
-        )
+        endpoints = world.endpoints()
         served = {route.path for route in endpoints.routes}
     rows = re.findall(r"^\| (`[^|]+`[^|]*)\|", section("Endpoints"), re.MULTILINE)
     told = {path for row in rows for path in re.findall(r"(/[a-zA-Z/{}-]+)", row)}

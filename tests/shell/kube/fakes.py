@@ -42,7 +42,14 @@ Answer = Response | Exception
 Handler = Callable[[Sent], "Answer | None"]
 
 
-class FakeTransport:
+class Requests:
+    """What reads by requests."""
+
+    async def get(self, path: str, **options: Any) -> Response:
+        return await self.request("GET", path, **options)
+
+
+class FakeTransport(Requests):
     """Answers requests from a queue, then by ``handler``; plays one list of steps per stream, then hangs.
 
     A stream reads like one of aiohttp: silence beyond its read_timeout breaks it.
@@ -57,15 +64,6 @@ class FakeTransport:
         #: How long answers take, in seconds.
         self.latency = 0.0
         self.open_streams = 0
-
-    async def get(
-        self,
-        path: str,
-        *,
-        params: Mapping[str, str] | None = None,
-        timeout: float | None = None,
-    ) -> Response:
-        return await self.request("GET", path, params=params, timeout=timeout)
 
     async def request(
         self,

@@ -1,7 +1,5 @@
 """A scheduler without an API server whose extenders are scripts: queue, loop, search and bindings on the virtual clock."""
 
-import asyncio
-import contextlib
 import json
 
 import msgspec
@@ -32,10 +30,9 @@ from app.scheduler.shadow_extenders import ShadowExtenders
 from app.settings.load import load
 from app.state.queue.hints import HintRegistration
 from app.state.queue.scheduling_queue import SchedulingQueue
-from app.state.scheduler_state import Change
 from app.wire.kube import PodDecoder
-from tests.shell.clock import LoopClock
 from tests.shell.extender.fakes import extender
+from tests.shell.scheduler.world import LoopWorld
 
 PROFILE = "default-scheduler"
 PODS = PodDecoder(keep_raw=True)
@@ -43,16 +40,15 @@ PLUGINS = ("PrioritySort", "NodeName", "NodeResourcesFit", "DefaultBinder")
 _CONFIG = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
 
 
-class World:
+class World(LoopWorld):
     """``bound`` maps pods to nodes; ``told`` has (pod, reason, note) of every event."""
 
     def __init__(
         self, *extenders, parallelism=16, percentage=100, seed=0, max_writing=64, shadows=()
     ):
-        self.clock = LoopClock()
+        super().__init__()
         self.bound, self.told, self.attempts = {}, [], []
         self.compared = []
-        self._group = asyncio.TaskGroup()
         rng = np.random.default_rng(seed)
         self.chain = ExtenderChain(extenders)
         self.state, frameworks = self._make_state(rng)
@@ -134,26 +130,8 @@ class World:
 
     # -------------------------------------------------- driving it
 
-    @contextlib.asynccontextmanager
-    async def running(self):
-        async with self._group:
-            tasks = [self._group.create_task(t) for t in (self.loop.run(), self.flusher.run())]
-            yield self
-            self.retries.close()
-            for task in tasks:
-                task.cancel()
-
-    def _spawn(self, coroutine, name):
-        return self._group.create_task(coroutine, name=name)
-
-    def _wake(self):
-        self.loop.wake()
-
-    def _notify(self):
-        self.flusher.notify()
-
-    def apply(self, kind, old, new):
-        self.state.apply(Change(kind, old, new), self.clock.steady())
+    def close(self):
+        self.retries.close()
 
     def nodes(self, *names, cpu="4", **others):
         for name in names:

@@ -21,7 +21,7 @@ from app.model.pod import Pod
 from app.observe.events import ElectionStatistics
 from app.runtime import logs
 from app.runtime.tasks import at_once
-from app.scheduler.endpoints import Endpoints, served
+from app.scheduler.endpoints import served
 from app.serving import debugger
 from app.serving.connections import Connections
 from app.serving.options import ConnectionLimits, ServingOptions
@@ -70,9 +70,7 @@ async def browsing(*nodes, elector=None, profiling=True):
         parts = dataclasses.replace(world.scheduler.parts, clock=StoppedClock())
         object.__setattr__(world.scheduler, "parts", parts)
         stop = []
-        endpoints = Endpoints(
-            world.scheduler,
-            world.telemetry,
+        endpoints = world.endpoints(
             elector,
             stopping=lambda: bool(stop),
             flags={"v": "2", "secure-port": "10259"},

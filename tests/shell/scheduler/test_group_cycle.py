@@ -1,7 +1,5 @@
 """Groups of pods are placed together, or not at all."""
 
-import asyncio
-
 import msgspec
 import pytest
 
@@ -13,14 +11,6 @@ from tests.shell.extender.fakes import extender
 from tests.shell.scheduler.world import CONFIG, running
 
 pytestmark = pytest.mark.looptime
-
-
-async def scheduled_for(world, seconds):
-    """Lets the scheduler run; no watch reports anything, not even what it has written itself."""
-    work = asyncio.ensure_future(world.lead())
-    await asyncio.sleep(seconds)
-    work.cancel()
-    await asyncio.wait([work])
 
 
 def pod(name, group="gang", cpu="1", **spec):
@@ -93,7 +83,7 @@ async def test_a_gang_runs_when_a_node_is_added():
             world.add(pod(f"p{i}"))
         await world.settle()
         world.add_nodes("b")
-        await scheduled_for(world, 12)
+        await world.run_for(12)
         assert set(bindings(world).values()) == {"a", "b"}
 
 
@@ -113,7 +103,7 @@ async def test_of_two_gangs_that_need_all_room_one_runs():
         for i in range(6):
             world.add(pod(f"one-{i}", "one"))
             world.add(pod(f"two-{i}", "two"))
-        await scheduled_for(world, 30)
+        await world.run_for(30)
         groups = {name.partition("-")[0] for name in bindings(world)}
         assert len(groups) == 1
         assert len(bindings(world)) == 6
@@ -127,7 +117,7 @@ async def test_a_gang_that_gets_no_room_evicts_nobody():
         gang(world, 5)
         for i in range(5):
             world.add(pod(f"p{i}", priority=1000))
-        await scheduled_for(world, 3)
+        await world.run_for(3)
         assert evictions(world) == []
 
 
@@ -138,12 +128,12 @@ async def test_a_gang_evicts_for_all_of_its_pods_and_then_runs():
         world.change(Pod, victim, bound := victim.on("a"))
         gang(world, 4)
         pods = [world.add(pod(f"p{i}", priority=1000)) for i in range(4)]
-        await scheduled_for(world, 3)
+        await world.run_for(3)
         assert evictions(world) == ["victim"]
         assert {world.state.nominator.node_of(p.uid) for p in pods} == {"a"}
         assert not any(world.state.cache.is_assumed(p.uid) for p in pods)
         world.change(Pod, bound, None)
-        await scheduled_for(world, 12)
+        await world.run_for(12)
         assert bindings(world).keys() == {"victim", "p0", "p1", "p2", "p3"}
 
 
@@ -172,9 +162,9 @@ async def test_the_status_says_how_far_the_group_is():
         gang(world, 5)
         for i in range(5):
             world.add(pod(f"p{i}"))
-        await scheduled_for(world, 3)
+        await world.run_for(3)
         world.add_nodes("b")
-        await scheduled_for(world, 12)
+        await world.run_for(12)
         written = [s.body["status"] for s in world.transport.sent if "podgroups" in s.path]
         assert written[0] == {"phase": "Scheduling", "scheduled": 0}
         assert written[-1] == {"phase": "Scheduled", "scheduled": 5}
@@ -193,7 +183,7 @@ async def test_a_pod_that_goes_while_its_gang_is_decided_leaves_nothing():
             return reserve(state, one, node)
 
         world.scheduler.frameworks["default-scheduler"].reserve = reserve_and_lose
-        await scheduled_for(world, 3)
+        await world.run_for(3)
         assert bindings(world) == {}
         assert world.state.cache.statistics().pods == 0
         key = GroupKey(LabelledPodGroup, "default", "gang")
@@ -227,7 +217,7 @@ async def test_a_gang_is_bound_whole_with_an_extender(size):
         gang(world, size)
         for i in range(size):
             world.add(with_json(pod(f"p{i}")))
-        await scheduled_for(world, 5)
+        await world.run_for(5)
         assert len(bindings(world)) == size
 
 
@@ -241,7 +231,7 @@ async def test_a_gang_that_may_fit_on_other_nodes_is_tried_again_without_an_even
             pair = {"priority": 1, "nodeSelector": {"pair": str(i)}}
             world.add(pod(f"{i}-small", f"gang-{i}", **pair))
             world.add(pod(f"{i}-large", f"gang-{i}", cpu="4", nodeSelector={"first": str(i)}))
-        await scheduled_for(world, 200)
+        await world.run_for(200)
         assert len(bindings(world)) == 16
 
 
@@ -270,7 +260,7 @@ async def test_an_unforeseen_error_requeues_only_what_is_not_settled(monkeypatch
             start(assumed, waits)
 
         monkeypatch.setattr(world.scheduler.binder, "start", start_once)
-        await scheduled_for(world, 0.5)
+        await world.run_for(0.5)
         (bound,) = [p for p in pods if p.uid in started]
         (other,) = [p for p in pods if p.uid not in started]
         assert bindings(world).keys() == {bound.name}

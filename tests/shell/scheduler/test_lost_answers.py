@@ -48,13 +48,6 @@ def add_two(world):
         world.add(make_pod(name, spec=WHOLE))
 
 
-async def scheduled(world, seconds):
-    work = asyncio.ensure_future(world.lead())
-    await asyncio.sleep(seconds)
-    work.cancel()
-    await asyncio.wait([work])
-
-
 @pytest.mark.parametrize("cancelled", [False, True])
 async def test_a_binding_without_an_answer_is_not_settled(cancelled):
     """So that the lease is not released meanwhile; cancelling its task does not settle it either."""
@@ -64,7 +57,7 @@ async def test_a_binding_without_an_answer_is_not_settled(cancelled):
         async with running("a") as world:
             world.transport.handler = server
             world.add(make_pod("first", spec=WHOLE))
-            await scheduled(world, 1)
+            await world.run_for(1)
             assert world.scheduler.binder.unsettled == {"uid-of-default-first"}
             if cancelled:
                 raise RuntimeError("the process ends")
@@ -80,7 +73,7 @@ async def test_the_end_waits_for_an_unsettled_binding(settled_after, waited, loo
     async with running("a") as world:
         world.transport.handler = server
         world.add(make_pod("first", spec=WHOLE))
-        await scheduled(world, 1)
+        await world.run_for(1)
         started = float(looptime)
         if settled_after is not None:
             settle = functools.partial(setattr, server, "lookups", None)
@@ -100,12 +93,12 @@ async def test_a_place_is_kept_while_lookups_are_refused(status):
     async with running("a") as world:
         world.transport.handler = server
         add_two(world)
-        await scheduled(world, 300)
+        await world.run_for(300)
         assert server.posts == ["first"]
         assert world.scheduler.binder.cycles.count == 1
         assert [doubt.pod for doubt in world.scheduler.writer.doubts] == ["default/first"]
         server.lookups = None
-        await scheduled(world, 10)
+        await world.run_for(10)
         assert server.bound == {"first": "a"}
         assert world.scheduler.writer.doubts == []
 
@@ -116,12 +109,12 @@ async def test_the_watch_settles_it():
     async with running("a", "b") as world:
         world.transport.handler = server
         add_two(world)
-        await scheduled(world, 30)
+        await world.run_for(30)
         assert server.posts == ["first", "second"]
         pod = world.state.pods["default/first"]
         node = server.bound["first"]
         world.change(Pod, pod, msgspec.structs.replace(pod, node_name=node, resource_version="9"))
-        await scheduled(world, 5)
+        await world.run_for(5)
         assert world.scheduler.binder.cycles.count == 0
 
 
@@ -139,7 +132,7 @@ async def test_a_place_is_free_again_when_the_binding_has_failed_for_good():
 
         bind.handler = handler
         add_two(world)
-        await scheduled(world, SETTLED - 5)
+        await world.run_for(SETTLED - 5)
         assert set(server.posts) == {"first"}
-        await scheduled(world, 10)
+        await world.run_for(10)
         assert server.bound == {"second": "a"}

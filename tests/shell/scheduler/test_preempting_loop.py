@@ -1,7 +1,6 @@
 """Preemption through loop, queue and evictions, on the virtual clock, with an API server that is a dictionary."""
 
 import asyncio
-import contextlib
 import json
 
 import msgspec
@@ -28,10 +27,9 @@ from app.scheduler.reports import Reports
 from app.scheduler.status_patches import StatusPatcher
 from app.settings.load import load
 from app.state.queue.scheduling_queue import SchedulingQueue
-from app.state.scheduler_state import Change
 from app.wire.kube import PodDecoder
-from tests.shell.clock import LoopClock
 from tests.shell.extender.fakes import extender
+from tests.shell.scheduler.world import LoopWorld
 
 pytestmark = pytest.mark.looptime
 
@@ -41,12 +39,12 @@ CONFIGURATION = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeScheduler
 LATENCY = 0.01
 
 
-class World:
+class World(LoopWorld):
     """``grace``: seconds between the deletion of a pod and its end."""
 
     def __init__(self, *extenders, grace=0.0):
-        self.clock, self.grace = LoopClock(), grace
-        self.group = asyncio.TaskGroup()
+        super().__init__()
+        self.grace = grace
         self.attempts, self.messages, self.notes, self.bound = [], [], [], {}
         self.faults = []
         self.status_latency = LATENCY
@@ -103,26 +101,6 @@ class World:
         )
 
     # -------------------------------------------------- driving it
-
-    @contextlib.asynccontextmanager
-    async def running(self):
-        async with self.group:
-            tasks = [self.group.create_task(t) for t in (self.loop.run(), self.flusher.run())]
-            yield self
-            for task in tasks:
-                task.cancel()
-
-    def _spawn(self, coroutine, name):
-        return self.group.create_task(coroutine, name=name)
-
-    def _wake(self):
-        self.loop.wake()
-
-    def _notify(self):
-        self.flusher.notify()
-
-    def apply(self, kind, old, new):
-        self.state.apply(Change(kind, old, new), self.clock.steady())
 
     def node(self, name, cpu="4"):
         status = {"allocatable": {"cpu": cpu, "memory": "16Gi", "pods": "110"}}

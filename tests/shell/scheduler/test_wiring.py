@@ -38,14 +38,6 @@ class Script:
         return [extender(self._reply, sink=sink, **others, **self._fields)]
 
 
-async def scheduled_for(world, seconds):
-    """Lets the scheduler run; no watch reports anything, not even what it has written itself."""
-    work = asyncio.ensure_future(world.lead())
-    await asyncio.sleep(seconds)
-    work.cancel()
-    await asyncio.wait([work])
-
-
 def pod_for_extenders():
     raw = json.dumps({"metadata": {"name": "p", "namespace": "default"}}).encode()
     return msgspec.structs.replace(make_pod("p"), raw=raw)
@@ -77,7 +69,7 @@ async def test_a_pod_that_met_an_error_is_tried_again_after_its_backoff():
     )
     async with running("a", "b", extenders=script) as world:
         world.add(pod_for_extenders())
-        await scheduled_for(world, 1 + 2 + 4 + 5)
+        await world.run_for(1 + 2 + 4 + 5)
     assert bindings(world) == ["a"]
     assert script.calls == 4
 
@@ -94,7 +86,7 @@ async def test_a_pod_is_tried_again_for_what_happened_while_it_was_being_refused
     async with running("a", extenders=script) as world:
         world.add(other)
         world.add(pod_for_extenders())
-        await scheduled_for(world, 3)
+        await world.run_for(3)
     assert bindings(world) == ["a"]
 
 
@@ -104,9 +96,9 @@ async def test_what_a_pod_that_extenders_turned_down_is_tried_again_for(kind, ca
     script = Script(lambda: {"nodenames": [], "failedNodes": {"a": "no"}})
     async with running("a", extenders=script) as world:
         world.add(pod_for_extenders())
-        await scheduled_for(world, 1)
+        await world.run_for(1)
         world.change(kind, gone, None)
-        await scheduled_for(world, 3)
+        await world.run_for(3)
     assert script.calls == calls
 
 
@@ -114,7 +106,7 @@ async def test_winding_down_waits_for_bindings():
     async with running("a") as world:
         world.transport.latency = 3
         world.add(make_pod("p"))
-        await scheduled_for(world, 1)
+        await world.run_for(1)
         assert world.scheduler.binder.cycles.count == 1
         await world.scheduler.wind_down(10)
         assert world.scheduler.binder.cycles.count == 0
@@ -125,7 +117,7 @@ async def test_what_is_not_finished_in_time_is_told_by_what_it_is(caplog):
     async with running("a") as world:
         world.transport.latency = 3
         world.add(make_pod("p"))
-        await scheduled_for(world, 1)
+        await world.run_for(1)
         await world.scheduler.wind_down(1)
     told = "Not finished within 1 s: 1 bindings, 0 preemptions, 0 status patches"
     assert told in caplog.messages
@@ -175,7 +167,7 @@ async def test_objects_that_are_refused_keep_no_others_out():
         with pytest.raises(RuntimeError, match="no good"):
             scheduler._handler(StorageClass)(classes["bad-1"], classes["bad-1"])
         world.add(make_pod("p"))
-        await scheduled_for(world, 1)
+        await world.run_for(1)
         assert [it.name for it in scheduler.state.cluster.lister(StorageClass)] == ["good"]
     assert bindings(world) == ["a"]
 
@@ -195,11 +187,11 @@ async def test_a_pod_that_was_rejected_is_tried_again_when_the_labels_of_its_nam
         watch = world.scheduler._handler(Namespace)
         watch(None, before)
         world.add(pod_for_extenders())
-        await scheduled_for(world, 20)
+        await world.run_for(20)
         assert (script.calls, bindings(world)) == (1, [])
         selected["default"] = {}
         watch(before, after)
-        await scheduled_for(world, 1)
+        await world.run_for(1)
     assert (script.calls, bindings(world)) == (1, ["a"])
 
 
@@ -209,9 +201,9 @@ async def test_pods_that_an_extender_rejected_are_tried_after_a_waiting_pod_has_
     async with running("a", extenders=script) as world:
         other = world.add(make_pod("other", spec={"schedulingGates": [{"name": "wait"}]}))
         world.add(pod_for_extenders())
-        await scheduled_for(world, 20)
+        await world.run_for(20)
         assert bindings(world) == []
         handle = world.scheduler._handler(Pod)
         handle(other, None)
-        await scheduled_for(world, 20)
+        await world.run_for(20)
         assert bindings(world) == ["a"]

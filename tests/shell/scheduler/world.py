@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Collection
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +19,8 @@ from app.model.pod import Pod
 from app.model.pod_groups import PodGroup
 from app.observe.telemetry import Telemetry
 from app.plugins import registry
+from app.scheduler.election.elector import LeaseElector
+from app.scheduler.endpoints import Endpoints
 from app.scheduler.parts import ApiServer, Budgets, Runtime
 from app.scheduler.wiring import Scheduler
 from app.settings.load import load
@@ -87,6 +90,18 @@ class World:
             group.create_task(self.scheduler.flusher.run())
             group.create_task(self.scheduler.loop.run())
 
+    async def run_for(self, seconds: float) -> None:
+        """Leads for so long; no watch reports anything, not even what was written."""
+        work = asyncio.ensure_future(self.lead())
+        await asyncio.sleep(seconds)
+        work.cancel()
+        await asyncio.wait([work])
+
+    def endpoints(self, elector: LeaseElector | None = None, **options: Any) -> Endpoints:
+        """What would be served about it."""
+        given = {"stopping": lambda: False, "flags": {}, "version": "1"} | options
+        return Endpoints(self.scheduler, self.telemetry, elector, **given)
+
     async def settle(self) -> None:
         """Schedules until nothing is active or being bound."""
         work = asyncio.ensure_future(self.lead())
@@ -102,6 +117,38 @@ class World:
         finally:
             work.cancel()
             await asyncio.wait([work])
+
+
+class LoopWorld:
+    """Drives a ``state`` with the ``loop`` and the ``flusher`` that a subclass puts together, without a Scheduler."""
+
+    def __init__(self):
+        self.clock = LoopClock()
+        self.group = asyncio.TaskGroup()
+
+    @contextlib.asynccontextmanager
+    async def running(self):
+        async with self.group:
+            tasks = [self.group.create_task(t) for t in (self.loop.run(), self.flusher.run())]
+            yield self
+            self.close()
+            for task in tasks:
+                task.cancel()
+
+    def close(self):
+        """Called before the loop ends."""
+
+    def _spawn(self, coroutine, name):
+        return self.group.create_task(coroutine, name=name)
+
+    def _wake(self):
+        self.loop.wake()
+
+    def _notify(self):
+        self.flusher.notify()
+
+    def apply(self, kind, old, new):
+        self.state.apply(Change(kind, old, new), self.clock.steady())
 
 
 @contextlib.asynccontextmanager

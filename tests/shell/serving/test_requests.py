@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import itertools
 import logging
+from collections.abc import AsyncIterator
 
 import pytest
 from prometheus_client import generate_latest
@@ -15,7 +16,7 @@ from app.runtime.clock import SystemClock
 from app.scheduler.endpoints import Endpoints
 from app.serving.access import Authenticator, Authorizer
 from app.serving.options import ServingOptions
-from app.serving.server import serving
+from app.serving.server import Listening, serving
 from tests.shell.scheduler.world import CONFIG, running
 
 REQUEUE = (
@@ -66,30 +67,29 @@ class Caller:
 
 
 @contextlib.asynccontextmanager
+async def serving_everybody(endpoints: Endpoints) -> AsyncIterator[Listening]:
+    """The endpoints on a port of this machine, without TLS."""
+    options = ServingOptions(secure_port=0, bind_address="127.0.0.1", insecure_http=True)
+    everybody = Everybody()
+    async with serving(
+        endpoints.routes,
+        options,
+        authenticator=Authenticator(options, everybody),
+        authorizer=Authorizer(options, everybody),
+        metrics=endpoints.metrics,
+        wall=SystemClock().wall,
+    ) as listening:
+        yield listening
+
+
+@contextlib.asynccontextmanager
 async def calling():
     async with running("a", config=CONFIG + REQUEUE) as world:
         for informer in world.scheduler.informers:
             informer.synced.set()
         world.add(make_pod("p"))
         await world.settle()
-        endpoints = Endpoints(
-            world.scheduler,
-            world.telemetry,
-            None,
-            stopping=lambda: False,
-            flags={},
-            version="1",
-        )
-        options = ServingOptions(secure_port=0, bind_address="127.0.0.1", insecure_http=True)
-        everybody = Everybody()
-        async with serving(
-            endpoints.routes,
-            options,
-            authenticator=Authenticator(options, everybody),
-            authorizer=Authorizer(options, everybody),
-            metrics=endpoints.metrics,
-            wall=SystemClock().wall,
-        ) as listening:
+        async with serving_everybody(world.endpoints()) as listening:
             yield Caller(listening.port, world)
 
 
