@@ -18,7 +18,7 @@ from app.model.pod import Pod
 from app.model.pod_groups import GROUP_LABEL
 from tests.fuzz.driver import in_new_loop
 from tests.shell.extender.fakes import extender
-from tests.shell.scheduler.test_group_cycle import bindings, gang, scheduled_for
+from tests.shell.scheduler.test_group_cycle import bindings, gang
 from tests.shell.scheduler.world import CONFIG, running
 
 pytestmark = pytest.mark.looptime
@@ -83,7 +83,7 @@ async def placed(reply, size, *, nodes=NODES, seconds=5.0, config=CONFIG, pods=N
         gang(world, size)
         for one in pods or [member(f"p{i:03}") for i in range(size)]:
             world.add(one)
-        await scheduled_for(world, seconds)
+        await world.run_for(seconds)
         return bindings(world), made[0]
 
 
@@ -164,7 +164,7 @@ async def test_pods_without_a_group_are_asked_about_meanwhile():
             world.add(member(f"p{i}"))
         for i in range(8):
             world.add(member(f"q{i}", group=None))
-        await scheduled_for(world, 5)
+        await world.run_for(5)
         assert len(bindings(world)) == 16
         assert made[0].fake.most_in_flight == 3
 
@@ -179,7 +179,7 @@ async def test_groups_wait_for_each_other_outside_the_slots():
             for i in range(16):
                 world.add(member(f"p{g}-{i}", f"gang-{g}"))
         began = asyncio.get_running_loop().time()
-        await scheduled_for(world, 5)
+        await world.run_for(5)
         assert len(bindings(world)) == 256
         assert made[0].fake.most_in_flight == 4
         groups = [name.partition("-")[0] for name in calls(made[0])]
@@ -207,7 +207,7 @@ async def test_a_node_that_becomes_feasible_is_asked_about_when_its_turn_comes()
         world.add(member("a-first", labels={"role": "first"}, priority=3))
         world.add(member("b-second", priority=2, affinity=affinity))
         world.add(member("c-third", priority=1))
-        await scheduled_for(world, 5)
+        await world.run_for(5)
         bound = bindings(world)
         assert len(bound) == 3
         assert bound["a-first"] == bound["b-second"]
@@ -240,7 +240,7 @@ async def test_no_half_gang_is_bound_when_a_call_fails(failure, verb):
         gang(world, 16)
         for i in range(16):
             world.add(member(f"p{i:03}", priority=100 - i))
-        await scheduled_for(world, 0.9 if failure.__code__.co_names[:1] != ("asyncio",) else 2.5)
+        await world.run_for(0.9 if failure.__code__.co_names[:1] != ("asyncio",) else 2.5)
         assert bindings(world) == {}
         assert calls(made[0]).count("p009") == 1
         assert world.state.cache.statistics().pods == 0
@@ -252,7 +252,7 @@ async def test_no_half_gang_is_bound_when_a_call_fails(failure, verb):
         }
         assert released == {f"p{i:03}" for i in range(9)}
         failing = False
-        await scheduled_for(world, 30)
+        await world.run_for(30)
         assert len(bindings(world)) == 16
 
 
@@ -312,7 +312,7 @@ def test_the_outcome_is_that_of_calls_one_after_another(seed, size, nodes, rejec
             gang(world, max(1, int(size * minimum)))
             for i in range(size):
                 world.add(member(f"p{i}", priority=100 - i, cpu=str(1 + i % 2)))
-            await scheduled_for(world, 1.9)
+            await world.run_for(1.9)
             told = {}
             for sent in world.transport.sent:
                 if sent.method == "PATCH" and sent.path.endswith("/status"):

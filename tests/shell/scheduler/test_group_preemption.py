@@ -10,7 +10,7 @@ from app.model.pod_groups import PodGroup
 from app.plugins.default_preemption import plugin
 from app.state.queue.queued_pod import GATED
 from tests.shell.kube.fakes import ok
-from tests.shell.scheduler.test_group_cycle import bindings, evictions, place, scheduled_for
+from tests.shell.scheduler.test_group_cycle import bindings, evictions, place
 from tests.shell.scheduler.test_group_cycle import pod as any_pod
 from tests.shell.scheduler.world import GANGS, running
 
@@ -86,7 +86,7 @@ async def test_a_gang_evicts_what_it_needs_waits_and_runs():
         gang(world, 5)
         victims = occupy(world, "a", pod("v", None, "4")) + occupy(world, "b", pod("w", None, "3"))
         pods = workers(world, 5)
-        await scheduled_for(world, 0.01)
+        await world.run_for(0.01)
         assert evictions(world) == ["v"]
         assert [world.state.nominator.node_of(one.uid) for one in pods].count("a") == 4
         groups, written = statuses(world)
@@ -95,7 +95,7 @@ async def test_a_gang_evicts_what_it_needs_waits_and_runs():
         assert mark["message"].endswith("preempting to accommodate a higher priority podgroup")
         assert any(NOT_ALONE in str(status) for status in written.values())
         world.change(Pod, victims[0], None)
-        await scheduled_for(world, 15)
+        await world.run_for(15)
         assert bindings(world).keys() == {one.name for one in pods}
         assert evictions(world) == ["v"]
 
@@ -105,14 +105,14 @@ async def test_pods_are_gated_until_the_last_victim_is_leaving():
         gang(world, 2)
         (victim,) = occupy(world, "a", pod("v", None, "4"))
         pods = workers(world, 2)
-        await scheduled_for(world, 30)
+        await world.run_for(30)
         assert evictions(world) == ["v"]
         world.state.activate(pods, world.clock.steady())
         assert {place(world, one) for one in pods} == {GATED}
         held = plugin_of(world).pre_enqueue(pods[0])
         assert held.message == "waiting for the preemption for this pod group to be finished"
         world.change(Pod, victim, None)
-        await scheduled_for(world, 15)
+        await world.run_for(15)
         assert len(bindings(world)) == 2
 
 
@@ -125,7 +125,7 @@ async def test_a_gang_that_gets_no_room_evicts_nothing_and_says_so():
         gang(world, 5)
         occupy(world, "a", pod("v", None, "3"))
         workers(world, 5)
-        await scheduled_for(world, 30)
+        await world.run_for(30)
         assert evictions(world) == []
         assert set(statuses(world)[0]) == {"pod group is unschedulable, pod group is unschedulable"}
 
@@ -135,11 +135,11 @@ async def test_pods_above_the_minimum_preempt_one_by_one():
         gang(world, 4)
         (victim,) = occupy(world, "b", pod("v", None, "4"))
         workers(world, 6)
-        await scheduled_for(world, 5)
+        await world.run_for(5)
         assert len(bindings(world)) == 4
         assert evictions(world) == ["v"]
         world.change(Pod, victim, None)
-        await scheduled_for(world, 15)
+        await world.run_for(15)
         assert len(bindings(world)) == 6
 
 
@@ -152,7 +152,7 @@ async def test_a_gang_of_the_labelled_kind_has_the_priority_of_its_least_importa
         world.change(LabelledPodGroup, None, make_object(LabelledPodGroup, manifest))
         world.add(any_pod("p0", "g", priority=1000))
         world.add(any_pod("p1", "g", priority=5))
-        await scheduled_for(world, 5)
+        await world.run_for(5)
         assert evictions(world) == []
 
 
@@ -172,7 +172,7 @@ async def test_a_victim_that_cannot_be_deleted_does_not_keep_the_gang_waiting():
         occupy(world, "a", pod("v", None, "4"))
         occupy(world, "b", pod("w", None, "4"))
         pods = workers(world, 8)
-        await scheduled_for(world, 60)
+        await world.run_for(60)
         assert set(evictions(world)) == {"v", "w"}
         assert len(evictions(world)) > 2
         assert not any(world.state.cache.is_assumed(one.uid) for one in pods)
@@ -184,14 +184,14 @@ async def test_nothing_is_evicted_again_while_victims_take_their_time():
         (victim, _) = occupy(world, "a", pod("v", None, "4"), pod("x", None, "0"))
         occupy(world, "b", pod("w", None, "4", priority=1))
         workers(world, 4)
-        await scheduled_for(world, 1)
+        await world.run_for(1)
         assert evictions(world) == ["v"]
         world.change(Pod, victim, ending := marked(victim))
-        await scheduled_for(world, 400)
+        await world.run_for(400)
         assert evictions(world) == ["v"]
         assert bindings(world) == {}
         world.change(Pod, ending, None)
-        await scheduled_for(world, 15)
+        await world.run_for(15)
         assert len(bindings(world)) == 4
 
 
@@ -213,7 +213,7 @@ async def test_a_gang_that_goes_while_it_is_planned_evicts_nothing(monkeypatch):
             return (yield from steps)
 
         monkeypatch.setattr(planner, "plan", plan_and_lose)
-        await scheduled_for(world, 5)
+        await world.run_for(5)
         assert gone
         assert evictions(world) == []
 
@@ -239,7 +239,7 @@ async def test_a_plan_is_made_again_if_its_node_changes_meanwhile(monkeypatch):
             return (yield from steps)
 
         monkeypatch.setattr(planner, "plan", plan_and_change)
-        await scheduled_for(world, 1)
+        await world.run_for(1)
         assert len(plans) > 1
         assert evictions(world) == ["w"]
 
@@ -249,11 +249,11 @@ async def test_the_last_pods_of_a_gang_go_while_its_victims_are_evicted():
         gang(world, 2)
         (victim,) = occupy(world, "a", pod("v", None, "4"))
         pods = workers(world, 2)
-        await scheduled_for(world, 1)
+        await world.run_for(1)
         for one in pods:
             world.change(Pod, world.state.pods[one.key], None)
         world.change(Pod, victim, None)
-        await scheduled_for(world, 5)
+        await world.run_for(5)
         assert evictions(world) == ["v"]
         assert not len(plugin_of(world)._running)
 
@@ -265,7 +265,7 @@ async def test_a_pod_evicts_a_group_in_mode_podgroup_whole_or_not_at_all():
         occupy(world, "b", pod("w1", "whole", "4", priority=5))
         occupy(world, "c", pod("v", None, "4", priority=7))
         world.add(pod("boss", None, priority=6))
-        await scheduled_for(world, 5)
+        await world.run_for(5)
         assert sorted(evictions(world)) == ["w0", "w1"]
 
 
@@ -276,7 +276,7 @@ async def test_a_pod_prefers_a_single_pod_to_a_group_in_mode_podgroup():
         occupy(world, "b", pod("w1", "whole", "4", priority=5))
         occupy(world, "c", pod("v", None, "4", priority=5))
         world.add(pod("boss", None, priority=6))
-        await scheduled_for(world, 5)
+        await world.run_for(5)
         assert evictions(world) == ["v"]
 
 
@@ -286,7 +286,7 @@ async def test_a_group_in_mode_podgroup_that_is_as_important_as_a_pod_stays():
         occupy(world, "a", pod("w0", "whole", "4", priority=5))
         occupy(world, "b", pod("w1", "whole", "4", priority=5))
         world.add(pod("boss", None, priority=6))
-        await scheduled_for(world, 5)
+        await world.run_for(5)
         assert evictions(world) == []
 
 
@@ -298,7 +298,7 @@ async def test_the_rest_of_a_group_follows_if_its_eviction_failed_half_way():
         occupy(world, "b", pod("w1", "whole", "4", priority=5))
         occupy(world, "c", pod("v", None, "4"))
         workers(world, 2, cpu="4")
-        await scheduled_for(world, 5)
+        await world.run_for(5)
         assert evictions(world) == ["w1"]
 
 
@@ -311,7 +311,7 @@ async def test_without_default_preemption_groups_do_not_preempt():
         gang(world, 1)
         occupy(world, "a", pod("v", None, "4"))
         workers(world, 1)
-        await scheduled_for(world, 5)
+        await world.run_for(5)
         assert evictions(world) == []
         (text,) = statuses(world)[0]
         assert text.endswith("workload aware preemption is disabled")

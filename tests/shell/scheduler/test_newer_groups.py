@@ -7,7 +7,7 @@ import pytest
 from app.framework.testing import make_object, make_pod
 from app.model.pod import Pod
 from app.model.pod_groups import PodGroup
-from tests.shell.scheduler.test_group_cycle import bindings, evictions, scheduled_for
+from tests.shell.scheduler.test_group_cycle import bindings, evictions
 from tests.shell.scheduler.world import running
 
 pytestmark = pytest.mark.looptime
@@ -51,7 +51,7 @@ async def test_the_condition_says_how_many_are_missing(version):
         gang(world, 6)
         for i in range(7):
             world.add(pod(f"p{i}"))
-        await scheduled_for(world, 0.5)
+        await world.run_for(0.5)
         text = "minCount (6) cannot be satisfied: 4 scheduled, 1 remaining"
         told = [("PodGroupInitiallyScheduled", "Unschedulable", text)]
         assert conditions(world)[0][:2] == told[0][:2]
@@ -65,7 +65,7 @@ async def test_a_basic_group_without_room():
     async with newer("a") as world:
         gang(world, 0)
         world.add(pod("p", cpu="9"))
-        await scheduled_for(world, 0.5)
+        await world.run_for(0.5)
         ((_, _, message),) = conditions(world)
         assert message.startswith("minCount (1) cannot be satisfied: 0 scheduled, 0 remaining")
 
@@ -96,7 +96,7 @@ async def test_pods_that_are_not_alike_are_not_scheduled(fields, text):
         gang(world, 2)
         world.add(pod("p0"))
         world.add(pod("p1", **fields))
-        await scheduled_for(world, 0.5)
+        await world.run_for(0.5)
         told = f"all pods in a single pod group should have {text}"
         assert conditions(world) == [("PodGroupInitiallyScheduled", "SchedulerError", told)]
         assert not bindings(world)
@@ -118,5 +118,5 @@ async def test_a_group_whose_mode_is_all_is_evicted_whole_without_a_further_gate
             world.change(Pod, None, pod(name, "victims", cpu="3").on(node))
         gang(world, 1, "vips", priority=10)
         world.add(pod("vip", "vips", cpu="3", priority=10))
-        await scheduled_for(world, 2)
+        await world.run_for(2)
         assert sorted(evictions(world)) == ["v0", "v1"]
