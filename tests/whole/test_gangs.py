@@ -4,11 +4,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from tests.markdown import ROOT, blocks
 from tests.whole.harness import Cluster, Schedulers, pod, running_cluster, wait_for
 
 pytestmark = pytest.mark.whole
 
+GATES = "GenericWorkload=true,GangScheduling=true,TopologyAwareWorkloadScheduling=true"
 PODS = "/api/v1/namespaces/default/pods"
 
 
@@ -50,5 +53,42 @@ def test_a_gang_of_each_version(tmp_path: Path, version: str, gates: str, type_:
                 "the condition",
                 lambda: condition(cluster, f"{groups}/g", type_).get("status") == "True",
             )
+        finally:
+            schedulers.end()
+
+
+def test_the_example_with_a_topology_constraint_runs_in_one_rack(tmp_path: Path) -> None:
+    [text] = [
+        block.text
+        for block in blocks(ROOT / "docs" / "gangs.md")
+        if block.language == "yaml" and "schedulingConstraints" in block.text
+    ]
+    group, job = yaml.safe_load_all(text)
+    version = group["apiVersion"]
+    groups = f"/apis/{version}/namespaces/default/podgroups"
+    gates = f"--feature-gates={GATES}"
+    with running_cluster(tmp_path, f"--runtime-config={version}=true", gates) as cluster:
+        schedulers = Schedulers(cluster, tmp_path)
+        try:
+            for number, rack in enumerate("aaabbb-"):
+                labels = {} if rack == "-" else {"example.com/rack": rack}
+                amounts = {"cpu": "2" if labels else "32", "memory": "8Gi", "pods": "9"}
+                node = {"metadata": {"name": f"n{number}", "labels": labels}}
+                cluster.call("POST", "/api/v1/nodes", node | {"status": {"allocatable": amounts}})
+            schedulers.start(gates)
+            cluster.call("POST", groups, group)
+            cluster.call("POST", "/apis/batch/v1/namespaces/default/jobs", job)
+            where, type_ = f"{groups}/{group['metadata']['name']}", "PodGroupScheduled"
+            wait_for("a verdict", lambda: condition(cluster, where, type_))
+            assert condition(cluster, where, type_)["message"] == (
+                "0/2 placements are available, first placement status: pod group is unschedulable"
+            )
+            labels = {"example.com/rack": "b"}
+            more = {"metadata": {"name": "more", "labels": labels}}
+            amounts = {"cpu": "2", "memory": "8Gi", "pods": "9"}
+            cluster.call("POST", "/api/v1/nodes", more | {"status": {"allocatable": amounts}})
+            wait_for("the gang", lambda: cluster.all_bound(4))
+            nodes = {each["spec"]["nodeName"] for each in cluster.pods().values()}
+            assert nodes == {"n3", "n4", "n5", "more"}
         finally:
             schedulers.end()
