@@ -4,8 +4,8 @@ Between two replicas of one workload only a few rows of the node table change. T
 only (docs/architecture.md, "Pods of one template are decided incrementally").
 """
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,7 @@ from app.framework.interface import (
     Verdicts,
 )
 from app.framework.probe import Stopwatch
+from app.framework.ranking import INFEASIBLE, Ranking
 from app.model.pod import Pod
 from app.model.status import Code, SchedulingError, Status
 from app.state.columns.labels import Mask
@@ -30,7 +31,12 @@ from app.state.nominations import PodsByRow
 from app.state.table import NodeTable
 from app.state.view import Rows, View, dry_run_with
 
+#: Up to this many rows are ranked one by one, which is faster than array calls.
+_FEW_ROWS: Final = 4
+
 Text = Callable[[int], tuple[str, ...]]
+#: Scores of every row, at least int[size], each with its weight; an array that has changed is another array.
+Columns = Sequence[tuple[npt.NDArray[np.integer[Any]], int]]
 Epoch = Callable[[], Hashable]
 
 
@@ -89,12 +95,12 @@ class FilterArrays:
         self.reasons[rows] = verdicts.reasons[rows]
         self.texts[number] = verdicts.text
 
-    def clear(self, rows: Rows) -> None:
+    def clear(self, rows: Rows | slice) -> None:
         """Marks these rows as feasible."""
         self.plugin[rows] = NONE
         self.codes[rows] = 0
 
-    def put(self, rows: Rows, other: "FilterArrays") -> None:
+    def put(self, rows: Rows | slice, other: "FilterArrays") -> None:
         """Copies ``other``, which has one entry per row in ``rows``."""
         self.plugin[rows] = other.plugin
         self.codes[rows] = other.codes
@@ -164,6 +170,12 @@ def check_scores(name: str, scores: Int64) -> None:
         )
 
 
+def _same_columns(some: Columns, others: Columns) -> bool:
+    return len(some) == len(others) and all(
+        a[0] is b[0] and a[1] == b[1] for a, b in zip(some, others, strict=True)
+    )
+
+
 class FilterPlan(NamedTuple):
     """The plugins of Filter in attempts in which the same plugins are skipped.
 
@@ -196,6 +208,11 @@ class TemplateMemo:
         self.active_scores: list[tuple[ScorePlugin, int]] | None = None
         #: The other score plugins that apply to the template, with their weights, and again if they have PreScore.
         self.wide_scores: list[tuple[ScorePlugin, int, PreScorePlugin | None]] = []
+        #: Whether the last attempt found at least two feasible rows and needed a ``ranking`` only.
+        self.ranks = False
+        self._ranking: Final = Ranking()
+        self._ranked_at = -1
+        self._ranked_with: Columns = ()
         self._epoch: tuple[Hashable, ...] | None = None
         self._filtered_at = -1
         self._scored_at = -1
@@ -221,17 +238,18 @@ class TemplateMemo:
             plan = self._plans[key] = FilterPlan(skipped, wide)
         return plan
 
-    def _changed_since(self, generation: int, length: int) -> View:
+    def _changed_since(self, generation: int, length: int) -> Iterable[View]:
+        """Views of the rows to compute; all rows in chunks if ``length`` rows were not computed at this generation."""
         table = self._table
         if generation < 0 or length != table.size:
-            return View.everything(table)
-        return View(table, table.rows_since(generation))
+            return View.chunks(table)
+        return (View(table, table.rows_since(generation)),)
 
     def _check_epoch(self) -> None:
         epoch = self._plugins.epoch()
         if epoch != self._epoch:
             self._epoch = epoch
-            self._filtered_at = self._scored_at = -1
+            self._filtered_at = self._scored_at = self._ranked_at = -1
             self._nominated_with.fill(0)
 
     def filtered(self, pod: Pod) -> FilterArrays:
@@ -241,14 +259,15 @@ class TemplateMemo:
         """
         self._check_epoch()
         if self._filtered_at != self._table.last_generation:
-            view = self._changed_since(self._filtered_at, len(self._filtered.plugin))
-            fresh = self._ask(view, pod)
-            if view.n == self._table.size:
-                self._filtered = fresh or FilterArrays(view.n)
-            elif fresh is None:
-                self._filtered.clear(view.rows)
-            else:
-                self._filtered.put(view.rows, fresh)
+            views = self._changed_since(self._filtered_at, len(self._filtered.plugin))
+            if self._filtered_at < 0 or len(self._filtered.plugin) != self._table.size:
+                self._filtered = FilterArrays(self._table.size)
+            for view in views:
+                fresh = self._ask(view, pod)
+                if fresh is None:
+                    self._filtered.clear(view.at)
+                else:
+                    self._filtered.put(view.at, fresh)
             self._filtered_at = -1 if self._filtered.faulty else self._table.last_generation
         return self._filtered
 
@@ -263,7 +282,7 @@ class TemplateMemo:
             self._nominated = FilterArrays(size)
             self._nominated_at = np.zeros(size, np.int64)
             self._nominated_with = np.zeros(size, np.int64)
-        rows = np.flatnonzero(nominated.stamps)
+        rows = nominated.rows()
         other_pods = self._nominated_with[rows] != nominated.stamps[rows]
         stale = rows[other_pods | (self._nominated_at[rows] != generation[rows])]
         if len(stale):
@@ -293,8 +312,14 @@ class TemplateMemo:
         """
         self._check_epoch()
         if self._scored_at != self._table.last_generation:
-            view = self._changed_since(self._scored_at, len(self._total))
-            self._refresh_scores(pod, view)
+            views = self._changed_since(self._scored_at, len(self._total))
+            if self._scored_at < 0 or len(self._total) != self._table.size:
+                self._total = np.zeros(self._table.size, np.int64)
+                self._raw = {}
+                self._ranked_at = -1
+            self._scored_at = -1  # until all views are done
+            for view in views:
+                self._refresh_scores(pod, view)
             self._scored_at = self._table.last_generation
         return self._total, self._raw
 
@@ -310,10 +335,7 @@ class TemplateMemo:
             elif scores is not None:
                 check_scores(plugin.NAME, scores)
                 total += weighted(scores, weight)
-        if view.n == self._table.size:
-            self._total = total
-        else:
-            self._total[view.rows] = total
+        self._total[view.at] = total
 
     def _keep_raw(self, number: int, scores: Int64 | None, view: View, constant: int | None) -> int:
         """Keeps the raw scores of a plugin, and returns what it adds to the totals of the view's rows.
@@ -322,20 +344,66 @@ class TemplateMemo:
         As long as all raw scores are 0, nothing is kept, and the constant is in the totals. It is taken out of them
         when a row gets another score.
         """
-        whole = view.n == self._table.size
-        if whole:
-            self._raw.pop(number, None)
-        if constant is not None and number not in self._raw:
-            if scores is None:
+        if number not in self._raw:
+            if scores is None and constant is not None:
                 return constant
-            if not whole:
+            if constant is not None:
                 self._total -= constant
-        if whole:
-            self._raw[number] = scores
-            return 0
-        raw = self._raw.get(number)
+            self._raw[number] = None
+        raw = self._raw[number]
         if raw is None and scores is not None:
             raw = self._raw[number] = np.zeros(self._table.size, scores.dtype)
         if raw is not None:
-            raw[view.rows] = 0 if scores is None else scores
+            raw[view.at] = 0 if scores is None else scores
         return 0
+
+    # ------------------------------------------------------------ the best row
+
+    def feasible(self) -> Rows:
+        """The rows that the filters left when they were last asked, ascending."""
+        arrays, table = self._filtered, self._table
+        rows: Rows = ((arrays.plugin == NONE) & table.exists[: table.size]).nonzero()[0]
+        return rows
+
+    def ranking(self, pod: Pod, columns: Columns) -> Ranking | None:
+        """The current ranking of the feasible rows, by the totals and the ``columns``; None if scores have to be normalised.
+
+        Call ``filtered`` first. Raises SchedulingError.
+        """
+        total, raw = self.scored(pod)
+        if raw:
+            return None
+        table, ranking = self._table, self._ranking
+        known = self._ranked_at >= 0 and _same_columns(columns, self._ranked_with)
+        if not known or len(ranking.totals) != table.size:
+            ranking.fill(self._ranked(slice(0, table.size), total, columns))
+        elif self._ranked_at != table.last_generation:
+            rows = table.rows_since(self._ranked_at)
+            if len(rows) <= _FEW_ROWS:
+                for row in rows.tolist():
+                    ranking.put_one(row, self._ranked_one(row, total, columns))
+            else:
+                ranking.put(rows, self._ranked(rows, total, columns))
+        self._ranked_at, self._ranked_with = table.last_generation, columns
+        return ranking
+
+    def ranked_totals(self) -> Int64:
+        """int64[size]: the totals of the last ``ranking``, INFEASIBLE for rows that were not feasible."""
+        return self._ranking.totals
+
+    def _ranked(self, at: Rows | slice, total: Int64, columns: Columns) -> Int64:
+        """int64[n]: the totals of some rows, INFEASIBLE for rows that are not feasible."""
+        sums = total[at]
+        for scores, weight in columns:
+            sums = sums + weighted(scores[at].astype(np.int64), weight)
+        feasible = (self._filtered.plugin[at] == NONE) & self._table.exists[at]
+        return np.where(feasible, sums, INFEASIBLE)
+
+    def _ranked_one(self, row: int, total: Int64, columns: Columns) -> int:
+        """The same for one row."""
+        if self._filtered.plugin[row] != NONE or not self._table.exists[row]:
+            return INFEASIBLE
+        given = total.item(row)
+        for scores, weight in columns:
+            given += weight * int(scores[row])
+        return given

@@ -5,6 +5,7 @@ from typing import Final, NamedTuple, cast
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from app.framework.commit import CommitPoints
 from app.framework.diagnosis import NONE, FilterOutcome
@@ -44,6 +45,7 @@ from app.framework.probe import (
     Stopwatch,
 )
 from app.framework.profile import ProfilePlugins
+from app.framework.ranking import Best
 from app.model.cluster_event import Action, ClusterEvent, Resource
 from app.model.pod import Pod, PodTemplate
 from app.model.status import Code, SchedulingError, Status, unresolvable
@@ -51,17 +53,20 @@ from app.state.columns.labels import Mask
 from app.state.columns.resources import Int64
 from app.state.nominations import PodsByRow
 from app.state.table import NodeTable
-from app.state.view import DryRunView, View, dry_run_with
+from app.state.view import DryRunView, LazyView, View, dry_run_with
 
 #: Cycle state key: the names of the plugins that are skipped at Filter.
 _SKIPPED: Final = "Framework/skipped"
-#: The memory limit for the memos of a profile; beyond it the least recently used ones are dropped.
+#: The memory limit for the memos of a profile, and what each row adds to it; beyond it the least recently used ones are
+#: dropped.
 _MEMO_BYTES: Final = 24 * 2**20
+_MEMO_BYTES_PER_ROW: Final = 1000
 #: The limit for the JSON size of the pod specs that these memos keep alive.
 _SPEC_BYTES: Final = 16 * 2**20
 #: The estimated size of a memo: with all that it keeps alive (template, compiled selectors), and per row.
 _BYTES_PER_MEMO: Final = 8 * 2**10
 _BYTES_PER_ROW: Final = 30
+_NO_ROWS: Final = np.zeros(0, np.intp)
 #: The status of nodes that were not evaluated.
 _ABSENT: Final = Status(Code.UnschedulableAndUnresolvable)
 #: The events of plugins without ``events_to_register``: all but changes of VolumeAttachments.
@@ -222,7 +227,9 @@ class Framework(CommitPoints):
 
     def _make_room(self, size: int) -> None:
         """Drops the least recently used memos until one for a template of this JSON size fits."""
-        most = _MEMO_BYTES // (_BYTES_PER_MEMO + _BYTES_PER_ROW * self._table.size)
+        rows = self._table.size
+        room = _MEMO_BYTES + _MEMO_BYTES_PER_ROW * rows
+        most = room // (_BYTES_PER_MEMO + _BYTES_PER_ROW * rows)
         while self._memos and (len(self._memos) > most or self._spec_bytes + size > _SPEC_BYTES):
             oldest = next(iter(self._memos))
             del self._memos[oldest]
@@ -242,8 +249,25 @@ class Framework(CommitPoints):
 
         Raises PreFilterRejected if PreFilter rejects the pod, SchedulingError if a plugin fails.
         """
+        prefiltered = self.pre_filter(state, pod, memo)
+        return self.filter_after(prefiltered, state, pod, memo, nominated, within)
+
+    def pre_filter(self, state: CycleState, pod: Pod, memo: TemplateMemo) -> Prefiltered:
+        """Runs PreFilter. Raises as ``filter`` does."""
         prefiltered = self._watch.point(PRE_FILTER, self._run_pre_filter, state, pod, memo)
         self.participation.filtered(prefiltered.plan.skipped)
+        return prefiltered
+
+    def filter_after(
+        self,
+        prefiltered: Prefiltered,
+        state: CycleState,
+        pod: Pod,
+        memo: TemplateMemo,
+        nominated: PodsByRow,
+        within: Mask | None = None,
+    ) -> Filtered:
+        """Filters the nodes after PreFilter, on the same table; arguments as for ``filter``. Raises SchedulingError."""
         return self._watch.point(
             FILTER, self._run_filter, state, pod, memo, nominated, prefiltered, within
         )
@@ -265,6 +289,7 @@ class Framework(CommitPoints):
         within: Mask | None,
     ) -> Filtered:
         (_, wide), names, narrowed_by = prefiltered
+        memo.ranks = not wide and names is None
         arrays = memo.filtered(pod)
         if wide or nominated:
             arrays = arrays.copy()
@@ -407,6 +432,81 @@ class Framework(CommitPoints):
         plugin, codes, reasons, texts = arrays.plugin, arrays.codes, arrays.reasons, arrays.texts
         return FilterOutcome(self._filter_names, plugin, codes, reasons, texts, considered)
 
+    # ------------------------------------------------------------ the best row
+
+    def best(
+        self,
+        prefiltered: Prefiltered,
+        state: CycleState,
+        pod: Pod,
+        memo: TemplateMemo,
+        nominated: PodsByRow,
+        rng: np.random.Generator,
+    ) -> Best | None:
+        """The row that a comparison of all feasible rows chooses, after PreFilter on the same table.
+
+        It needs no pass over all rows if the verdicts and scores of the template are kept. None if they are not sufficient:
+        other filters or scores are asked for this pod, scores have to be normalised, or fewer than two rows are feasible.
+        Raises SchedulingError.
+        """
+        memo.ranks = False  # until it is known again
+        if prefiltered.plan.wide or prefiltered.names is not None:
+            return None
+        without = self._watch.point(FILTER, self._rejected_of_kept, pod, memo, nominated)
+        if without is None:
+            return None
+        view = LazyView(self._table, memo.feasible)
+        wide = self._watch.point(PRE_SCORE, self._pre_score_all, state, pod, memo, view)
+        if any(hasattr(plugin, "normalize") for plugin, _ in wide):
+            return None
+        return self._watch.point(SCORE, self._best, state, pod, memo, view, wide, without, rng)
+
+    def _rejected_of_kept(
+        self, pod: Pod, memo: TemplateMemo, nominated: PodsByRow
+    ) -> npt.NDArray[np.intp] | None:
+        """The rows, ascending, that the filters reject once their nominated pods are added; None if a filter fails."""
+        if memo.filtered(pod).faulty:
+            return None
+        if not nominated:
+            return _NO_ROWS
+        rows, worse = memo.with_nominated(pod, nominated)
+        return None if worse.faulty else rows
+
+    def _best(
+        self,
+        state: CycleState,
+        pod: Pod,
+        memo: TemplateMemo,
+        view: View,
+        wide: Scorers,
+        without: npt.NDArray[np.intp],
+        rng: np.random.Generator,
+    ) -> Best | None:
+        columns = []
+        for plugin, weight in wide:
+            column = getattr(plugin, "column", None)
+            given = column(pod) if column else self._watch.one(plugin).score(state, pod, view)
+            if given is not None:
+                if column is None:
+                    return None
+                columns.append((given, weight))
+        ranking = memo.ranking(pod, columns)
+        best = None if ranking is None else ranking.best(rng, without)
+        if best is not None:
+            memo.ranks = True
+            active = memo.active_scores or ()
+            self.participation.scored(tuple([plugin.NAME for plugin, _ in (*active, *wide)]))
+        return best
+
+    def ranked(
+        self, pod: Pod, memo: TemplateMemo, nominated: PodsByRow
+    ) -> tuple[npt.NDArray[np.intp], Int64]:
+        """The rows among which ``best`` has chosen, and their totals. Valid while the table is unchanged."""
+        rows = memo.feasible()
+        if nominated:
+            rows = np.setdiff1d(rows, memo.with_nominated(pod, nominated)[0], assume_unique=True)
+        return rows, memo.ranked_totals()[rows]
+
     # ------------------------------------------------------------ score
 
     def score(self, state: CycleState, pod: Pod, memo: TemplateMemo, view: View) -> Int64:
@@ -451,6 +551,7 @@ class Framework(CommitPoints):
         active = memo.active_scores or ()
         self.participation.scored(tuple([plugin.NAME for plugin, _ in (*active, *wide)]))
         total, raw = memo.scored(pod)
+        memo.ranks = memo.ranks and not raw
         total = self._of(total, view)
         for number, scores in raw.items():
             plugin, weight = active[number]
@@ -460,6 +561,7 @@ class Framework(CommitPoints):
         for plugin, weight in wide:
             given = self._watch.one(plugin).score(state, pod, view)
             if given is not None or hasattr(plugin, "normalize"):
+                memo.ranks = memo.ranks and hasattr(plugin, "column")
                 own = self._normalized(state, pod, plugin, given, view)
                 total = total + weighted(own, weight)
         return total

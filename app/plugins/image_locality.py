@@ -44,6 +44,11 @@ class ImageLocality:
 
     def score(self, _state: CycleState, pod: Pod, view: View) -> Int64 | None:
         """int64[n], 0 to 100; None if no node has any of the images."""
+        scores = self.column(pod)
+        return None if scores is None else scores.take(view.rows).astype(np.int64)
+
+    def column(self, pod: Pod) -> Scores | None:
+        """int8[capacity], 0 to 100: the scores of every row; the same array until one changes. None as for ``score``."""
         table = self._table
         epoch = (table.node_count, table.images.version, table.capacity)
         known = self._kept.get(pod.template)
@@ -51,8 +56,7 @@ class ImageLocality:
             if len(self._kept) * table.capacity > _MAX_KEPT_BYTES:
                 self._kept.clear()
             known = self._kept[pod.template] = (epoch, _scores(pod.spec, table))
-        scores = known[1]
-        return None if scores is None else scores.take(view.rows).astype(np.int64)
+        return known[1]
 
 
 def _scores(spec: PodSpec, table: NodeTable) -> Scores | None:

@@ -1,11 +1,13 @@
 """One pod's scheduling attempt, in synchronous steps between which the shell can wait for extenders.
 
-``find`` filters all nodes of the present table; ``rank`` scores the feasible nodes; ``choose`` takes the best.
+``find`` filters all nodes of the present table; ``rank`` scores the feasible nodes; ``choose`` takes the best. For a pod whose
+template is known, ``choose_at_once`` gives the same result from what is kept, without a pass over all nodes.
 Without extenders the shell calls them one after another, and nothing can change in between. With extenders it calls
 them between ``find`` and ``choose`` and filters the nodes that they left once more: the table may have changed in the
 meantime (docs/architecture.md, "Cycles overlap and decide late").
 """
 
+import functools
 from collections.abc import Callable, Iterable
 from typing import Final
 
@@ -15,7 +17,7 @@ import numpy as np
 from app.framework.diagnosis import EXTENDER, NONE, Diagnosis, FilterOutcome, Scores
 from app.framework.interface import MAY_PAUSE, CycleState
 from app.framework.memo import TemplateMemo
-from app.framework.runner import Filtered, Framework, PreFilterRejected
+from app.framework.runner import Filtered, Framework, Prefiltered, PreFilterRejected
 from app.model.pod import Pod
 from app.model.status import Code, Status
 from app.state.columns.labels import Mask
@@ -97,6 +99,7 @@ class Attempt:
         self._latest = latest
         #: See ``within`` of the constructor.
         self.within = within
+        self._within_now: Mask | None = None
         #: The number of nodes that the pod may use, as of the last evaluation.
         self.node_count = table.node_count
         self._rng = rng
@@ -104,12 +107,30 @@ class Attempt:
         self._filtered: Filtered | None = None
         #: The extenders' rejections by node name; kept when the nodes are evaluated again.
         self.extender_verdicts: dict[str, Status] = {}
-        #: The rows that ``choose`` compared, and their totals; None if there was only one.
-        self.ranked: tuple[Rows, Int64] | None = None
+        self._ranked: Callable[[], tuple[Rows, Int64] | None] = _nothing
+        self._prefiltered: Prefiltered | None = None
         #: Whether ``find`` and ``still_fits`` may raise Unfinished; they can be called again then.
         self.may_pause = False
 
     # ------------------------------------------------------------ steps
+
+    def choose_at_once(self) -> Choice | None:
+        """``choose(find())`` from what is kept for the pod's template; None if that does not suffice.
+
+        Call ``find`` then, before the table changes. Raises as ``find`` does, except Unfinished.
+        """
+        if self._nominated_node or self.within is not None or not self.memo.ranks:
+            return None
+        pod = self._begin()
+        nominated, framework = self._nominated(pod), self.framework
+        before = self._pre_filter()
+        found = framework.best(before, self.state, pod, self.memo, nominated, self._rng)
+        if found is None:
+            self._prefiltered = before
+            return None
+        self._ranked = functools.partial(framework.ranked, pod, self.memo, nominated)
+        row = found.row
+        return Choice(row, self._table.names[row], found.feasible, self.node_count)
 
     def find(self) -> Rows:
         """The feasible rows of the present table for the current version of the pod.
@@ -117,12 +138,29 @@ class Attempt:
         Raises NoNodesError, Unfit, SchedulingError; Unfinished if it may pause.
         """
         rows = self._prefer_nominated(self._judge().feasible(self._table.all_rows()))
+        if len(rows) < 2:
+            self.memo.ranks = False
         if not len(rows):
             raise Unfit(self.diagnosis())
         return rows
 
     def _judge(self) -> FilterOutcome:
-        within = None if self.within is None else self.within()
+        before, self._prefiltered = self._prefiltered, None
+        pod = self.pod if before is not None else self._begin()
+        self.state.write(MAY_PAUSE, self.may_pause)
+        try:
+            before = before or self._pre_filter()
+            nominated, within = self._nominated(pod), self._within_now
+            self._filtered = self.framework.filter_after(
+                before, self.state, pod, self.memo, nominated, within
+            )
+        finally:
+            self.state.write(MAY_PAUSE, False)
+        return self._filtered.outcome
+
+    def _begin(self) -> Pod:
+        """Starts with the current version of the pod. Raises NoNodesError."""
+        within = self._within_now = None if self.within is None else self.within()
         self.node_count = (
             self._table.node_count if within is None else int(np.count_nonzero(within))
         )
@@ -132,16 +170,13 @@ class Attempt:
         if pod is not self.pod:
             self.pod, self.memo = pod, self.framework.memo(pod)
         self.state = CycleState(self.memo.state)
-        self.state.write(MAY_PAUSE, self.may_pause)
+        return pod
+
+    def _pre_filter(self) -> Prefiltered:
         try:
-            self._filtered = self.framework.filter(
-                self.state, pod, self.memo, self._nominated(pod), within
-            )
+            return self.framework.pre_filter(self.state, self.pod, self.memo)
         except PreFilterRejected as rejected:
             raise Unfit(self._rejected(rejected)) from None
-        finally:
-            self.state.write(MAY_PAUSE, False)
-        return self._filtered.outcome
 
     def _prefer_nominated(self, rows: Rows) -> Rows:
         """Only the pod's nominated node if it is feasible, else all ``rows``."""
@@ -176,9 +211,14 @@ class Attempt:
             totals = self.rank(rows)
             if extra is not None:
                 totals = totals + extra
-            self.ranked = (rows, totals)
+            self._ranked = lambda: (rows, totals)
             row = int(rows[best(totals, self._rng)])
         return Choice(row, self._table.names[row], len(rows), self.node_count)
+
+    @property
+    def ranked(self) -> tuple[Rows, Int64] | None:
+        """The rows that were compared, and their totals; None if there was only one. Valid while the table is unchanged."""
+        return self._ranked()
 
     def scores(self) -> Scores:
         """The scores that ``choose`` compared: node names, weighted scores by plugin, and totals with the extenders'
@@ -186,9 +226,10 @@ class Attempt:
 
         Valid while the table is unchanged. Empty if only one node was feasible. Raises SchedulingError.
         """
-        if self.ranked is None:
+        ranked = self.ranked
+        if ranked is None:
             return Scores([], {}, np.zeros(0, np.int64))
-        rows, totals = self.ranked
+        rows, totals = ranked
         return Scores(self.names(rows), self.plugin_scores(rows), totals)
 
     def plugin_scores(self, rows: Rows) -> dict[str, Int64]:
@@ -237,6 +278,10 @@ class Attempt:
         )
         diagnosis.unschedulable_plugins |= rejected.plugins
         return diagnosis
+
+
+def _nothing() -> None:
+    return None
 
 
 def feasible_nodes_to_find(nodes: int, percentage: int) -> int:

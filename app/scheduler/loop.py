@@ -217,10 +217,9 @@ class PodCycle:
         if self._extenders is not None and self._extenders.calls(queued.pod):
             self._emit(AttemptStarted(queued, profile))
         try:
-            if choose is None:
+            choice = attempt.choose_at_once() if choose is None else await choose(attempt)
+            if choice is None:
                 choice = attempt.choose(await in_turns(attempt, attempt.find))
-            else:
-                choice = await choose(attempt)
         except Unfit as unfit:
             work = self._failures.unfit(queued, attempt, unfit.diagnosis, started)
             if choose is None and self._failures.asks_about_victims(attempt.pod):

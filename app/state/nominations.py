@@ -5,6 +5,7 @@ from itertools import count
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from app.model.pod import Pod
 from app.state.columns.resources import Int64
@@ -12,6 +13,8 @@ from app.state.nominator import Nominator
 from app.state.table import NodeTable
 
 _MAX_PRIORITIES: Final = 64
+#: A search among so many stamps takes as long as one step over the rows with pods.
+_ROWS_PER_ENTRY: Final = 64
 
 
 class PodsByRow(dict[int, Sequence[Pod]]):
@@ -26,6 +29,14 @@ class PodsByRow(dict[int, Sequence[Pod]]):
     def __init__(self, size: int) -> None:
         super().__init__()
         self.stamps: Int64 = np.zeros(size, np.int64)
+
+    def rows(self) -> npt.NDArray[np.intp]:
+        """The rows with pods, ascending."""
+        if len(self) * _ROWS_PER_ENTRY > len(self.stamps):
+            return np.flatnonzero(self.stamps)
+        rows = np.fromiter(self, np.intp, len(self))
+        rows.sort()
+        return rows
 
     def put(self, row: int, pods: Sequence[Pod], stamp: int) -> None:
         """Sets the pods of a row."""

@@ -103,6 +103,8 @@ class NodeTable:
         self._all_rows: npt.NDArray[np.intp] = np.zeros(0, np.intp)
         #: The rows of the latest generations, in order; emptied by a generation that changes many rows at once.
         self._latest: Final[list[int]] = []
+        #: The generations of the last ``rows_since``, and its result.
+        self._asked = ((0, 0), np.zeros(0, np.intp))
         #: ``names`` as an array, and the layout at which it was made.
         self._name_column: npt.NDArray[np.object_] = np.zeros(0, object)
         self._named_at = -1
@@ -185,7 +187,13 @@ class NodeTable:
         return np.flatnonzero(self.exists[: self.size])
 
     def rows_since(self, generation: int) -> npt.NDArray[np.intp]:
-        """The rows changed after ``generation``, ascending."""
+        """The rows changed after ``generation``, ascending. Must not be changed."""
+        key = generation, self.last_generation
+        if key != self._asked[0]:
+            self._asked = key, self._rows_since(generation)
+        return self._asked[1]
+
+    def _rows_since(self, generation: int) -> npt.NDArray[np.intp]:
         changes = self.last_generation - generation
         if changes <= _FEW_CHANGES and changes <= len(self._latest):
             rows = set(self._latest[len(self._latest) - changes :])

@@ -5,8 +5,8 @@ rows that changed since a pod of the same template was decided, and the candidat
 an independent dry run.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,7 @@ Rows = npt.NDArray[np.intp]
 
 #: Views with at most this many rows look up each row in the sets of rows by port; larger ones use a mask.
 _FEW_ROWS: Final = 32
+_CHUNK: Final = 8192
 _FIRST: Final = np.zeros(1, np.intp)
 _EVERYWHERE: Final = slice(None)
 _CPU_AND_MEMORY: Final = (CPU, MEMORY)
@@ -46,6 +47,20 @@ class View:
         view = cls(table, table.all_rows())
         view._at = slice(0, table.size)
         return view
+
+    @classmethod
+    def chunks(cls, table: NodeTable) -> Iterator["View"]:
+        """All rows in views of at most _CHUNK rows, whose intermediate arrays stay in the processor's cache."""
+        rows = table.all_rows()
+        for start in range(0, len(rows), _CHUNK):
+            view = cls(table, rows[start : start + _CHUNK])
+            view._at = slice(start, start + view.n)
+            yield view
+
+    @property
+    def at(self) -> Rows | slice:
+        """The index of the rows into a column of the table, of length ``table.size`` or more."""
+        return self._at
 
     def take(self, positions: npt.NDArray[np.intp] | Mask) -> "View":
         """The view of some of these rows, by position in this view."""
@@ -144,6 +159,20 @@ class View:
         for one in taken:
             out[np.fromiter(one, np.intp, len(one))] = True
         return out[self._at]
+
+
+class LazyView(View):
+    """A view whose rows are computed when they are first read: ``rows()`` returns them."""
+
+    def __init__(self, table: NodeTable, rows: Callable[[], Rows]) -> None:
+        self._table = table
+        self._make = rows
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in {"table", "rows", "n", "_at"}:
+            raise AttributeError(name)
+        super().__init__(self._table, self._make())
+        return self.__dict__[name]
 
 
 class DryRunView(View):

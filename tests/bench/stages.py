@@ -60,7 +60,7 @@ class Cluster:
             nominated_node=full.state.nominator.node_of(pod.uid),
             latest=full.state.latest,
         )
-        choice = attempt.choose(attempt.find())
+        choice = attempt.choose_at_once() or attempt.choose(attempt.find())
         full.state.assume(pod, choice.node_name)
         full.state.done(pod.uid)
         return choice.node_name

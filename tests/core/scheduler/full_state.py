@@ -96,7 +96,7 @@ class FullState:
             nominated_node=self.state.nominator.node_of(pod.uid),
         )
         try:
-            choice = attempt.choose(attempt.find())
+            choice = attempt.choose_at_once() or attempt.choose(attempt.find())
         except Unfit as unfit:
             diagnosis = unfit.diagnosis
             diagnosis.message()

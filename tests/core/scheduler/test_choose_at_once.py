@@ -1,0 +1,311 @@
+"""A choice from what is kept for a template is the choice of a full pass over all nodes, whatever has happened before."""
+
+from collections import Counter
+
+import msgspec
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.framework.ranking import INFEASIBLE, Ranking
+from app.model.objects import Node
+from app.model.pod import Pod
+from app.scheduler.attempt import Attempt, Choice, NoNodesError, Unfit, best
+from app.state.scheduler_state import Change
+from tests.core.scheduler.full_state import FullState
+
+NODES = 7
+HOST = "kubernetes.io/hostname"
+ZONE = "topology.kubernetes.io/zone"
+IMAGE = "registry.example.com/app:1"
+LABELS = {"app": "web"}
+SAME = {"labelSelector": {"matchLabels": LABELS}}
+
+
+def preferring(kind, term):
+    key = "preferredDuringSchedulingIgnoredDuringExecution"
+    return {"affinity": {kind: {key: [{"weight": 3, **term}]}}}
+
+
+def requiring(kind, topology):
+    key = "requiredDuringSchedulingIgnoredDuringExecution"
+    return {"affinity": {kind: {key: [{"topologyKey": topology, **SAME}]}}}
+
+
+def spread(action, key=ZONE):
+    one = {"maxSkew": 1, "topologyKey": key, "whenUnsatisfiable": action, **SAME}
+    return {"topologySpreadConstraints": [one]}
+
+
+def container(**requests):
+    return {"name": "main", "image": IMAGE, "resources": {"requests": requests}}
+
+
+TEMPLATES = [
+    {},
+    {"containers": [container(cpu="900m", memory="300Mi")]},
+    {"containers": [container(cpu="100m")], "nodeSelector": {"size": "large"}},
+    {"tolerations": [{"operator": "Exists"}]},
+    {"containers": [container(cpu="3")]},
+    {"containers": [container(**{"example.com/gpu": "1"})]},
+    {
+        "containers": [
+            container() | {"ports": [{"containerPort": 80, "hostPort": 80, "protocol": "TCP"}]}
+        ]
+    },
+    spread("DoNotSchedule"),
+    spread("ScheduleAnyway"),
+    spread("DoNotSchedule", HOST),
+    requiring("podAffinity", ZONE),
+    requiring("podAntiAffinity", HOST),
+    preferring("podAntiAffinity", {"podAffinityTerm": {"topologyKey": ZONE, **SAME}}),
+    preferring(
+        "nodeAffinity",
+        {
+            "preference": {
+                "matchExpressions": [{"key": "size", "operator": "In", "values": ["large"]}]
+            }
+        },
+    ),
+]
+TAINTS = [
+    [],
+    [{"key": "dedicated", "value": "x", "effect": "NoSchedule"}],
+    [{"key": "old", "effect": "PreferNoSchedule"}],
+]
+names = st.integers(0, NODES - 1).map("node-{}".format)
+node_versions = st.fixed_dictionaries(
+    {
+        "cpu": st.sampled_from(["2", "4"]),
+        "size": st.sampled_from(["large", "small"]),
+        "zone": st.sampled_from(["a", "b", None]),
+        "unschedulable": st.sampled_from([False, False, False, True]),
+        "taints": st.sampled_from([[], [], *TAINTS]),
+        "image": st.booleans(),
+        "gpu": st.booleans(),
+    }
+)
+others = st.one_of(
+    st.tuples(st.just("node"), names, node_versions),
+    st.tuples(st.just("no node"), names),
+    st.tuples(st.just("no pod"), st.integers(0, 20)),
+    st.tuples(
+        st.just("nominated"),
+        names,
+        st.sampled_from([1, 4, 4, 5, 6, 11]),
+        st.sampled_from([True] * 3 + [False]),
+    ),
+)
+
+
+@st.composite
+def histories(draw):
+    """Decisions for one or two templates, with other changes in between."""
+    templates = draw(st.lists(st.sampled_from(range(len(TEMPLATES))), min_size=1, max_size=2))
+    steps = []
+    for seed in range(draw(st.integers(2, 14))):
+        steps.append(("pod", draw(st.sampled_from(templates)), seed))
+        steps += draw(st.lists(others, max_size=2))
+    return steps
+
+
+class History:
+    """A cluster in which each decision is taken in both ways."""
+
+    def __init__(self) -> None:
+        self.full = FullState()
+        self.at_once = 0
+        self._serial = 0
+        plain = {"cpu": "4", "size": "large", "zone": "a", "unschedulable": False}
+        for number in range(NODES):
+            self.node(f"node-{number}", plain | {"taints": [], "image": False, "gpu": False})
+
+    def node(self, name, version) -> None:
+        zone = {} if version["zone"] is None else {ZONE: version["zone"]}
+        labels = {HOST: name, "size": version["size"], **zone}
+        gpus = {"example.com/gpu": "2"} if version["gpu"] else {}
+        self.full.node(
+            name,
+            labels=labels,
+            spec={"unschedulable": version["unschedulable"], "taints": version["taints"]},
+            status={
+                "allocatable": {"cpu": version["cpu"], "memory": "4Gi", "pods": "6", **gpus},
+                "images": [{"names": [IMAGE], "sizeBytes": 900_000_000}]
+                if version["image"]
+                else [],
+            },
+        )
+
+    def remove(self, kind, key) -> None:
+        old = self.full.objects.pop((kind, key), None)
+        if old is not None:
+            self.full.state.apply(Change(kind, old, None), self.full.now)
+
+    def remove_a_pod(self, number) -> None:
+        bound = [key for kind, key in self.full.objects if kind is Pod]
+        if bound:
+            self.remove(Pod, bound[number % len(bound)])
+
+    def nominate(self, node, template, urgent) -> None:
+        spec = TEMPLATES[template] | {"priority": 10 if urgent else -10}
+        self.full.pod(self._name(), spec, labels=LABELS, nominated=node)
+
+    def decide(self, template, seed) -> None:
+        name = self._name()
+        self.full.pod(name, TEMPLATES[template], labels=LABELS)
+        pod = self.full.objects[Pod, f"default/{name}"]
+        quick = self._attempt(pod, seed)
+        try:
+            found = quick.choose_at_once()
+        except (Unfit, NoNodesError) as error:
+            found = type(error)
+        expected, slow = self._full_pass(pod, seed)
+        if found is None:
+            found, slow_too = self._rest(quick)
+            assert found == expected
+            assert same_ranking(slow_too, slow)
+        else:
+            assert found == expected
+            if isinstance(found, Choice):
+                self.at_once += 1
+                assert same_ranking(quick.ranked, slow)
+        if isinstance(expected, Choice):
+            self.full.store(msgspec.structs.replace(pod, node_name=expected.node_name))
+        else:
+            self.remove(Pod, pod.key)
+
+    def _name(self) -> str:
+        self._serial += 1
+        return f"pod-{self._serial}"
+
+    def _attempt(self, pod, seed) -> Attempt:
+        state = self.full.state
+        return Attempt(
+            self.full.framework,
+            state.table,
+            pod,
+            nominated=state.nominated_for,
+            rng=np.random.default_rng(seed),
+        )
+
+    def _full_pass(self, pod, seed):
+        return self._rest(self._attempt(pod, seed))
+
+    def _rest(self, attempt):
+        try:
+            choice = attempt.choose(attempt.find())
+        except (Unfit, NoNodesError) as error:
+            return type(error), None
+        return choice, attempt.ranked
+
+
+def same_ranking(some, others) -> bool:
+    if some is None or others is None:
+        return some is others
+    return all(np.array_equal(a, b) for a, b in zip(some, others, strict=True))
+
+
+@settings(max_examples=200, deadline=None)
+@given(histories())
+def test_both_ways_choose_the_same(history):
+    cluster = History()
+    for step, *arguments in history:
+        match step:
+            case "pod":
+                cluster.decide(*arguments)
+            case "node":
+                cluster.node(*arguments)
+            case "no node":
+                cluster.remove(Node, *arguments)
+            case "no pod":
+                cluster.remove_a_pod(*arguments)
+            case "nominated":
+                cluster.nominate(*arguments)
+
+
+def test_siblings_are_decided_at_once():
+    cluster = History()
+    for number in range(6):
+        cluster.decide(1, number)
+    assert cluster.at_once == 5
+
+
+def test_siblings_are_decided_at_once_beside_nominated_pods():
+    cluster = History()
+    cluster.nominate("node-2", 4, urgent=True)
+    for number in range(6):
+        cluster.decide(1, number)
+    assert cluster.at_once == 5
+
+
+def test_siblings_are_decided_at_once_where_nodes_have_their_image():
+    cluster = History()
+    cluster.node(
+        "node-3",
+        {
+            "cpu": "4",
+            "size": "large",
+            "zone": "a",
+            "unschedulable": False,
+            "taints": [],
+            "image": True,
+            "gpu": False,
+        },
+    )
+    for number in range(4):
+        cluster.decide(1, number)
+    assert cluster.at_once == 3
+
+
+# ---------------------------------------------------------------- the blocks
+
+totals = st.integers(INFEASIBLE, 3)
+changes = st.lists(
+    st.dictionaries(st.integers(0, 699), totals, min_size=1, max_size=40), max_size=5
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    first=st.lists(totals, min_size=1, max_size=700),
+    later=changes,
+    without=st.sets(st.integers(0, 699), max_size=30),
+    seed=st.integers(0, 9),
+)
+def test_a_ranking_finds_the_best_of_all(first, later, without, seed):
+    every, ranking = np.array(first, np.int64), Ranking()
+    ranking.fill(every)
+    for change in later:
+        put(ranking, every, {row: total for row, total in change.items() if row < len(every)})
+    left = every.copy()
+    gone = np.array(sorted(row for row in without if row < len(every)), np.intp)
+    left[gone] = INFEASIBLE
+    rows = np.flatnonzero(left >= 0)
+    assert ranking.feasible == np.count_nonzero(every >= 0)
+    found = ranking.best(np.random.default_rng(seed), gone)
+    if len(rows) < 2:
+        assert found is None
+    else:
+        expected = rows[best(left[rows], np.random.default_rng(seed))]
+        assert found == (expected, len(rows))
+
+
+def put(ranking, every, change) -> None:
+    rows = np.array(sorted(change), np.intp)
+    if len(rows) % 2:
+        for row in rows.tolist():
+            ranking.put_one(row, change[row])
+    elif len(rows):
+        ranking.put(rows, np.array([change[row] for row in rows.tolist()], np.int64))
+    every[rows] = [change[row] for row in rows.tolist()]
+
+
+def test_equals_in_different_blocks_have_equal_chances():
+    every = np.zeros(1000, np.int64)
+    best_rows = [3, 250, 255, 256, 999]
+    every[best_rows] = 7
+    ranking, rng = Ranking(), np.random.default_rng(3)
+    ranking.fill(every)
+    wins = Counter(ranking.best(rng, np.zeros(0, np.intp)).row for _ in range(5000))
+    assert sorted(wins) == best_rows
+    assert all(900 < count < 1100 for count in wins.values())
