@@ -1,13 +1,17 @@
 """Pod groups, with the embedded cluster and the scheduler as processes of their own."""
 
+import shlex
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from tests.markdown import ROOT, blocks
-from tests.whole.harness import Cluster, Schedulers, pod, running_cluster, wait_for
+from extenders.kit import Filtered, NodesRequest, make_app
+from extenders.kit.testing import serving
+from tests.markdown import ROOT, blocks, commands
+from tests.whole.harness import Cluster, Process, Schedulers, pod, running_cluster, wait_for
 
 pytestmark = pytest.mark.whole
 
@@ -90,5 +94,76 @@ def test_the_example_with_a_topology_constraint_runs_in_one_rack(tmp_path: Path)
             wait_for("the gang", lambda: cluster.all_bound(4))
             nodes = {each["spec"]["nodeName"] for each in cluster.pods().values()}
             assert nodes == {"n3", "n4", "n5", "more"}
+        finally:
+            schedulers.end()
+
+
+GUIDE = ROOT / "docs" / "gangs.md"
+DEFINITION = ROOT / "tests" / "manifests" / "podgroups.scheduling.x-k8s.io.yaml"
+EXTENDER = "http://127.0.0.1:8888"
+
+
+def example(heading: str) -> list[str]:
+    """The blocks of YAML below a heading of the guide."""
+    lines = GUIDE.read_text().splitlines()
+    first = lines.index(f"### {heading}") + 1
+    last = next(i for i in range(first, len(lines)) if lines[i].startswith("##"))
+    found = [each for each in blocks(GUIDE) if first <= each.line <= last]
+    return [each.text for each in found if each.language == "yaml"]
+
+
+def flags(command: str) -> Iterator[str]:
+    """The flags that the guide gives a command, without those for files and nodes."""
+    (said,) = (each for each in commands(GUIDE) if f"aiokube-scheduler {command} " in f"{each} ")
+    wanted = ("--feature-gates", "--runtime-config")
+    return (each for each in shlex.split(said) if each.startswith(wanted))
+
+
+def pods_of(objects: list[dict[str, Any]]) -> int:
+    return sum(
+        each["spec"].get("replicas") or each["spec"]["completions"]
+        for each in objects
+        if each["kind"] != "PodGroup"
+    )
+
+
+@pytest.mark.parametrize(
+    "heading",
+    [
+        "A Job and a PodGroup of Kubernetes",
+        "What a trainer makes: a PodGroup of the scheduler plugins",
+        "With an extender",
+    ],
+)
+def test_the_examples_of_the_guide(tmp_path: Path, heading: str) -> None:
+    *configurations, text = example(heading)
+    (tmp_path / "objects.yaml").write_text(text)
+    objects = list(yaml.safe_load_all(text))
+    asked: set[str] = set()
+
+    def filter_(request: NodesRequest) -> Filtered:
+        asked.add(request.pod.name)
+        return Filtered(request.names)
+
+    loaded = ("--load", str(DEFINITION), "--load", str(tmp_path / "objects.yaml"))
+    with (
+        serving(make_app(filter=filter_)) as url,
+        running_cluster(tmp_path, "--nodes=2", *flags("apiserver"), *loaded) as cluster,
+    ):
+        schedulers = Schedulers(cluster, tmp_path)
+        try:
+            if configurations:
+                documents = list(yaml.safe_load_all(configurations[0].replace(EXTENDER, url)))
+                client = {"kubeconfig": str(cluster.kubeconfig)}
+                documents[0]["clientConnection"] = client
+                file = tmp_path / "scheduler.yaml"
+                file.write_text(yaml.safe_dump_all(documents))
+                start = ["app", "run", f"--config={file}", "--secure-port=0"]
+                process = Process(start, tmp_path / "scheduler.log")
+            else:
+                process = schedulers.start(*flags("run"))
+            wait_for("the pods", lambda: cluster.all_bound(pods_of(objects)))
+            assert bool(asked) == bool(configurations)
+            process.kill()
         finally:
             schedulers.end()
