@@ -137,7 +137,7 @@ async def _read(
     connection: HTTPConnection, answer: Answer, request: Request, max_bytes: int
 ) -> ExtenderResponse:
     """The rest of an answer. Raises what ``exchange`` does."""
-    status, headers = answer
+    status, headers = answer.status, answer.headers
     gzipped = headers.get("Content-Encoding", "").lower() == "gzip"
     payload = GzipReader(connection) if gzipped else connection
     if status != 200:

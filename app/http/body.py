@@ -70,7 +70,9 @@ async def read_beginning(body: Readable, limit: int) -> bytes:
 
 async def read_whole(body: Readable, limit: int) -> bytes:
     """A body. Raises ClientPayloadError for one of more than ``limit`` bytes."""
-    data = await read_beginning(body, limit + 1)
+    data = await body.readany()
+    if len(data) <= limit and not body.at_eof():
+        data += await read_beginning(body, limit + 1 - len(data))
     if len(data) > limit:
         raise aiohttp.ClientPayloadError(f"the answer has more than {limit} bytes")
     return data

@@ -6,8 +6,9 @@ aiohttp opens connections (names, proxies, TLS). The protocol here takes over th
 import asyncio
 import math
 import select
-from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Final
 
 import aiohttp
 import httptools
@@ -27,11 +28,20 @@ class MalformedAnswerError(aiohttp.ClientError):
     """The answer is not HTTP/1, or its headers or its trailer are too long."""
 
 
-class Answer(NamedTuple):
-    """The status and headers of an answer."""
+class Answer:
+    """The status and headers of an answer. The headers are decoded when they are first read, which few callers do."""
 
-    status: int
-    headers: Mapping[str, str]
+    def __init__(self, status: int, lines: Iterable[tuple[bytes, bytes]]) -> None:
+        self.status: Final = status
+        self._lines: Final = lines
+
+    @cached_property
+    def headers(self) -> Mapping[str, str]:
+        """The headers by name in any case."""
+        return CIMultiDict(
+            (name.decode("latin-1"), value.decode("utf-8", "surrogateescape").strip())
+            for name, value in self._lines
+        )
 
 
 class HTTPConnection(asyncio.Protocol):
@@ -63,9 +73,10 @@ class HTTPConnection(asyncio.Protocol):
             lenient_spaces_after_chunk_size=True,
             lenient_chunked_length=True,
         )
-        self._head: list[tuple[str, str]] = []
-        #: Lines of the headers or the trailer so far, and bytes since the last part of the body.
-        self._lines = self._undelivered = 0
+        #: The lines of the headers or the trailer so far.
+        self._head: list[tuple[bytes, bytes]] = []
+        #: Bytes since the last part of the body.
+        self._undelivered = 0
         self._answer: Answer | None = None
         #: Parts of the body that were not read yet, and their bytes.
         self._chunks: list[bytes] = []
@@ -249,24 +260,21 @@ class HTTPConnection(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Called for each line of the headers or the trailer. Raises MalformedAnswerError."""
-        self._lines += 1
-        if self._lines > MAX_HEAD_LINES:
+        self._head.append((name, value))
+        if len(self._head) > MAX_HEAD_LINES:
             raise MalformedAnswerError(f"head of more than {MAX_HEAD_LINES} lines")
-        if self._answer is None:
-            text = value.decode("utf-8", "surrogateescape").strip()
-            self._head.append((name.decode("latin-1"), text))
 
     def on_headers_complete(self) -> None:
         """Called at the end of the headers. Raises MalformedAnswerError."""
         status = self._parser.get_status_code()
         if status == _SWITCHING_PROTOCOLS or not 100 <= status < 200:
-            headers = CIMultiDict(self._head)
-            codings = headers.getall("Transfer-Encoding", [])
+            lines = self._head
+            codings = _values(lines, b"transfer-encoding")
             if codings:
-                if [coding.lower() for coding in codings] != ["chunked"]:
+                if [coding.lower() for coding in codings] != [b"chunked"]:
                     raise MalformedAnswerError(f"unsupported Transfer-Encoding {codings!a:.100}")
-                headers.popall("Content-Length", None)
-            self._answer = Answer(status, headers)
+                lines = [line for line in lines if line[0].lower() != b"content-length"]
+            self._answer = Answer(status, lines)
             self._wake()
         self._head = []
 
@@ -285,11 +293,18 @@ class HTTPConnection(asyncio.Protocol):
         """Called at the end of an answer whose length is known from its headers or chunks."""
         if self._answer is None:  # an interim one
             return
-        self._lines = self._undelivered = 0
+        self._head = []
+        self._undelivered = 0
         self._complete = True
         if not self._parser.should_keep_alive():
             self._spent = True
         self._wake()
+
+
+def _values(lines: Iterable[tuple[bytes, bytes]], name: bytes) -> list[bytes]:
+    """The values of a header; ``name`` in lower case."""
+    length = len(name)
+    return [v.strip() for n, v in lines if len(n) == length and n.lower() == name]
 
 
 def _ends_with_connection(headers: Mapping[str, str]) -> bool:

@@ -386,17 +386,19 @@ async def _once(
         request.before_sending()
         progress.sent = True
         connection.write((request.data,))
-        status, headers = await connection.answer()
-        if status >= 300:
+        answer = await connection.answer()
+        if answer.status >= 300:
             body = await read_beginning(connection, MAX_ERROR_BODY)
+            retry_after = answer.headers.get("Retry-After")
         else:
+            retry_after = None
             limit = MAX_READ if request.method == "GET" else MAX_WRITTEN
             body = await read_whole(connection, limit)
     except BaseException:
         pool.drop(connection)
         raise
     pool.give_back(route, connection)
-    return _Answer(status, headers.get("Retry-After"), body)
+    return _Answer(answer.status, retry_after, body)
 
 
 class _Chunks:

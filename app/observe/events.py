@@ -5,7 +5,7 @@ types. Events about extenders are in app.extender.events.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -152,15 +152,26 @@ SchedulerEvent = (
 Sink = Callable[[SchedulerEvent], None]
 
 
-def by_type(handlers: Mapping[type, Callable[[Any], None]]) -> Callable[[Any], None]:
-    """A sink that calls the handler for the type of an event, if there is one. ``isinstance`` is slow for Structs."""
+class ByType:
+    """A sink that calls the handlers for the type of an event, if there are any. ``isinstance`` is slow for Structs."""
 
-    def on(event: object) -> None:
-        handle = handlers.get(type(event))
-        if handle is not None:
+    def __init__(self, handlers: Mapping[type, Callable[[Any], None]]) -> None:
+        self._handlers: Final[dict[type, tuple[Callable[[Any], None], ...]]] = {
+            kind: (handle,) for kind, handle in handlers.items()
+        }
+
+    @classmethod
+    def together(cls, *sinks: "ByType") -> "ByType":
+        """One sink that calls the handlers of all of them, in this order."""
+        both = cls({})
+        for sink in sinks:
+            for kind, handlers in sink._handlers.items():  # noqa: SLF001 - of its own class
+                both._handlers[kind] = both._handlers.get(kind, ()) + handlers
+        return both
+
+    def __call__(self, event: object) -> None:
+        for handle in self._handlers.get(type(event), ()):
             handle(event)
-
-    return on
 
 
 class ElectionStatistics(msgspec.Struct, frozen=True):

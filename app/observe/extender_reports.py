@@ -16,7 +16,7 @@ from app.extender.config import Verb
 from app.extender.errors import CallOutcome, ExtenderError
 from app.extender.events import CallFinished, ErrorIgnored
 from app.model.pod import Pod
-from app.observe.events import by_type
+from app.observe.events import ByType
 from app.observe.pod_events import PodEvents
 from app.runtime import logs
 
@@ -50,7 +50,7 @@ class ExtenderReports:
         self._events: PodEvents | None = None
         self._failures: Final[dict[tuple[str, Verb], _Failures]] = {}
         #: Reports errors that are ignored, and recovery.
-        self.on: Final = by_type({CallFinished: self._called, ErrorIgnored: self._ignored})
+        self.on: Final = ByType({CallFinished: self._called, ErrorIgnored: self._ignored})
 
     def send_to(self, events: PodEvents) -> None:
         """Records events about pods there from now on."""

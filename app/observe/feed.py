@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from app.observe.events import AttemptFailed, PodBound, PreemptionStarted, SchedulerEvent, by_type
+from app.observe.events import AttemptFailed, ByType, PodBound, PreemptionStarted
 from app.observe.explain import Leadership
 from app.observe.feed_nodes import NodeRows
 from app.observe.group_histories import GroupHistories, waits_for
@@ -64,22 +64,23 @@ class RecentEvents:
         self._ended: deque[tuple[float, PodBound | AttemptFailed]] = deque(maxlen=MAX_DECISIONS)
         self._preempting: deque[tuple[float, PreemptionStarted]] = deque(maxlen=MAX_PREEMPTIONS)
         self._omitted = 0
-        self._keep: Final = by_type(
+        #: Keeps the ends of attempts, and preemptions.
+        self.on: Final = ByType(
             {
                 PodBound: self._keep_end,
                 AttemptFailed: self._keep_end,
-                PreemptionStarted: lambda event: self._preempting.append((self._wall(), event)),
+                PreemptionStarted: self._keep_preemption,
             }
         )
 
-    def on(self, event: SchedulerEvent) -> None:
-        """Keeps the ends of attempts, and preemptions."""
-        if self.listening:
-            self._keep(event)
-
     def _keep_end(self, event: PodBound | AttemptFailed) -> None:
-        self._omitted += len(self._ended) == MAX_DECISIONS
-        self._ended.append((self._wall(), event))
+        if self.listening:
+            self._omitted += len(self._ended) == MAX_DECISIONS
+            self._ended.append((self._wall(), event))
+
+    def _keep_preemption(self, event: PreemptionStarted) -> None:
+        if self.listening:
+            self._preempting.append((self._wall(), event))
 
     def take(self) -> tuple[list[list[Any]], int, list[list[Any]]]:
         """Decisions, how many more there were, and preemptions since the last call."""

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from app.model.pod_groups import AnyPodGroup, GroupKey
-from app.observe.events import GroupAttempted, by_type
+from app.observe.events import ByType, GroupAttempted
 
 MAX_GROUPS: Final = 4096
 #: Cycles kept of a group.
@@ -51,7 +51,7 @@ class GroupHistories:
         self._max_groups: Final = max_groups
         self._by_key: Final[OrderedDict[GroupKey, list[GroupCycleRecord]]] = OrderedDict()
         #: Records the end of a cycle.
-        self.on: Final = by_type({GroupAttempted: self._attempted})
+        self.on: Final = ByType({GroupAttempted: self._attempted})
 
     def of(self, key: GroupKey) -> Sequence[GroupCycleRecord]:
         """The last cycles of a group, the oldest first."""

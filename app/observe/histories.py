@@ -30,12 +30,12 @@ from app.observe.events import (
     AttemptFailed,
     AttemptStarted,
     BindingStepFinished,
+    ByType,
     NodeSelected,
     PodBound,
     PreemptionStarted,
     ShadowAnswered,
     VictimEvicted,
-    by_type,
 )
 from app.state.queue.queued_pod import Place, QueuedPod
 
@@ -202,7 +202,7 @@ class Histories:
         self._by_uid: Final[OrderedDict[str, PodHistory]] = OrderedDict()
         self._uid_of: Final[dict[tuple[str, str], str]] = {}
         #: Records an event about a pod, or a call as part of the attempt that made it.
-        self.on: Final = by_type(
+        self.on: Final = ByType(
             {
                 AttemptStarted: self._asking,
                 NodeSelected: self._selected,

@@ -24,12 +24,12 @@ from app.model.clock import Clock
 from app.observe.bodies import beginning, without_secrets
 from app.observe.events import (
     AttemptFailed,
+    ByType,
     NodeSelected,
     PodBound,
     PreemptionStarted,
     SchedulerEvent,
     ShadowAnswered,
-    by_type,
 )
 from app.observe.extender_reports import ExtenderReports
 from app.observe.feed import RecentEvents
@@ -84,32 +84,33 @@ class Telemetry:
         self.lag: Final = LoopLag(self.families, self.probe.now)
         self.serving: Final = ServingMetrics(self.families)
         self.attempts: Final = AttemptMetrics(self.families)
-        self._preemptions: Final = PreemptionMetrics(self.families)
-        self._groups: Final = GroupMetrics(self.families)
+        self._pod_sinks: Final = ByType.together(
+            self.attempts.on,
+            PreemptionMetrics(self.families).on,
+            GroupMetrics(self.families).on,
+            self.group_histories.on,
+            self.histories.on,
+            self.recent.on,
+            log_event,
+        )
+        self._extender_sinks: Final = ByType.together(
+            self.extender_metrics.on, self.histories.on, self.extender_reports.on, log_event
+        )
+        self._shadow_sinks: Final = ByType.together(self.extender_metrics.on, log_event)
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=self.registry)
 
     def on(self, event: SchedulerEvent) -> None:
         """Passes on an event about a pod."""
-        self.attempts.on(event)
-        self._preemptions.on(event)
-        self._groups.on(event)
-        self.group_histories.on(event)
-        self.histories.on(event)
-        self.recent.on(event)
-        log_event(event)
+        self._pod_sinks(event)
 
     def on_extender(self, event: ExtenderEvent) -> None:
         """Passes on an event about an extender."""
-        self.extender_metrics.on(event)
-        self.histories.on(event)
-        self.extender_reports.on(event)
-        log_event(event)
+        self._extender_sinks(event)
 
     def on_shadow(self, event: ExtenderEvent) -> None:
         """Passes on an event about an extender in shadow, whose calls belong to no attempt."""
-        self.extender_metrics.on(event)
-        log_event(event)
+        self._shadow_sinks(event)
 
     def expect(self, extenders: Iterable[HTTPExtender]) -> None:
         """Creates the series of these extenders before their first calls."""
@@ -230,7 +231,7 @@ def _log_call(event: CallFinished) -> None:
 
 
 #: Logs an event, scores in kube-scheduler's words.
-log_event: Final = by_type(
+log_event: Final = ByType(
     {
         AttemptFailed: _log_failed,
         NodeSelected: log_scores,

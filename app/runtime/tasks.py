@@ -24,17 +24,17 @@ class Limiter:
         self.count = 0
         self._limit: Final = limit
         self._below_limit: Final = asyncio.Event()
+        self._below_limit.set()
         self._idle: Final = asyncio.Event()
-        self.add(0)
+        self._idle.set()
 
     def add(self, delta: int) -> None:
         """Work has started (positive) or ended (negative)."""
-        self.count += delta
-        for event, holds in ((self._below_limit, self.has_room), (self._idle, not self.count)):
-            if holds:
-                event.set()
-            else:
-                event.clear()
+        before, self.count = self.count, self.count + delta
+        if (before < self._limit) is not self.has_room:
+            _switch(self._below_limit)
+        if (before == 0) is not (self.count == 0):
+            _switch(self._idle)
 
     @property
     def has_room(self) -> bool:
@@ -48,6 +48,14 @@ class Limiter:
     async def wait_until_idle(self) -> None:
         """Returns when nothing is in progress."""
         await self._idle.wait()
+
+
+def _switch(event: asyncio.Event) -> None:
+    """Sets an event that is not set, and clears one that is."""
+    if event.is_set():
+        event.clear()
+    else:
+        event.set()
 
 
 class EternalTaskEnded(RuntimeError):  # noqa: N818 - says what happened

@@ -188,9 +188,10 @@ class Binder:
 
     async def _write_binding(self, assumed: AssumedPod) -> None:
         pod, node = assumed.pod, assumed.pod.node_name
-        self.look_again(pod.uid)
-        if self._extenders is not None and await self._extenders.bind(pod, node):
-            return
+        if self._extenders is not None:
+            self.look_again(pod.uid)
+            if await self._extenders.bind(pod, node):
+                return
         status = await assumed.framework.bind(assumed.cycle_state, pod, node, self._effects)
         if not status.ok:
             raise _Failed(status)

@@ -44,7 +44,7 @@ T = TypeVar("T")
 #: Chooses a node together with the extenders. Raises NoNodesError, Unfit, SchedulingError.
 Choose = Callable[[Attempt], Coroutine[Any, Any, Choice]]
 
-#: Seconds after which a step has to come to an end with what it has found.
+#: Seconds after its first pause when a step has to come to an end with what it has found.
 LONGEST_STEP: Final = 2.0
 
 
@@ -55,12 +55,14 @@ async def in_turns(attempt: Attempt, step: Callable[[], T]) -> T:
     ``step`` raises.
     """
     now = asyncio.get_running_loop().time
-    end = now() + LONGEST_STEP
+    end: float | None = None
     while True:
-        attempt.may_pause = now() < end
+        attempt.may_pause = end is None or now() < end
         try:
             return step()
         except Unfinished:
+            if end is None:
+                end = now() + LONGEST_STEP
             await asyncio.sleep(0)
 
 

@@ -180,6 +180,8 @@ class StatusPatcher:
         A patch in progress is cancelled after LAST_SECONDS. One for an earlier pod of the same name is not waited for, because
         the server rejects it.
         """
+        if not (self._held or self._waiting or self._writing):
+            return
         self._take(self._held, pod.key)
         self._take(self._waiting, pod.key)
         if self._is_writing(pod):

@@ -285,7 +285,9 @@ class SchedulerState:
                 self._note_group(None, pod)
 
     def _note_group(self, old: Pod | None, new: Pod) -> None:
-        key, earlier = group_of(new), None if old is None else group_of(old)
+        key = earlier = group_of(new)
+        if old is not None and (old.labels is not new.labels or old.template is not new.template):
+            earlier = group_of(old)
         if key is None and earlier is None:
             return
         groups = self.cluster.pod_groups

@@ -276,7 +276,7 @@ class NodeTable:
         ports = pod.template.host_ports
         row = self.row_for(pod.node_name)
         try:
-            self._index([pod], [row])
+            self._index(pod, row)
         except Exception:
             self._release_if_empty(row)
             raise
@@ -290,9 +290,15 @@ class NodeTable:
         """Adds many pods, column by column. Returns the pods that could not be added, with the exceptions."""
         batch = PodBatch(pods)
         rows = [self.row_for(pod.node_name) for pod in pods]
+        indexed = 0
         try:
-            self._index(pods, rows)
-        except Exception:  # noqa: BLE001 - one of them is found below
+            for pod, row in zip(pods, rows, strict=True):
+                self._index(pod, row)
+                indexed += 1
+        except Exception:  # noqa: BLE001 - it is reported below
+            for pod, row in zip(pods[:indexed], rows, strict=False):
+                for index in self._indexes:
+                    index.remove(pod, row)
             return self._add_each(pods)
         for pod, row in zip(pods, rows, strict=True):
             self.pods[row][pod.uid] = pod
@@ -318,18 +324,16 @@ class NodeTable:
                 failed.append((pod, error))
         return failed
 
-    def _index(self, pods: Sequence[Pod], rows: Sequence[int]) -> None:
-        """Adds pods to the indexes. If one raises, the pods are removed again from the indexes before it."""
+    def _index(self, pod: Pod, row: int) -> None:
+        """Adds a pod to the indexes. If one raises, the pod is removed again from those before it."""
         added = 0
         try:
             for index in self._indexes:
-                for pod, row in zip(pods, rows, strict=True):
-                    index.add(pod, row)
-                    added += 1
+                index.add(pod, row)
+                added += 1
         except Exception:
-            for number in range(added):
-                which, at = divmod(number, len(pods))
-                self._indexes[which].remove(pods[at], rows[at])
+            for index in self._indexes[:added]:
+                index.remove(pod, row)
             raise
 
     def remove_pod(self, pod: Pod) -> None:

@@ -14,7 +14,7 @@ from app.extender.events import (
     ErrorIgnored,
     NodesRejected,
 )
-from app.observe.events import by_type
+from app.observe.events import ByType
 from app.observe.metrics.series import Histogram, MetricFamilies, Sample, exponential
 
 _EXTENDER_VERB: Final = ("extender", "verb")
@@ -82,7 +82,7 @@ class ExtenderMetrics:
         )
         self._calls: Final[dict[tuple[str, Verb], _Calls]] = {}
         #: Counts and times calls.
-        self.on: Final = by_type(
+        self.on: Final = ByType(
             {
                 CallStarted: self._started,
                 CallFinished: self._finished,

@@ -22,12 +22,12 @@ from app.model.pod import Pod
 from app.observe.events import (
     AttemptFailed,
     BindingStepFinished,
+    ByType,
     GroupAttempted,
     NodeSelected,
     PodBound,
     PreemptionFinished,
     PreemptionStarted,
-    by_type,
 )
 from app.observe.metrics.series import (
     BETA,
@@ -101,7 +101,7 @@ class AttemptMetrics:
             stability=BETA,
         )
         #: Counts and times attempts.
-        self.on: Final = by_type(
+        self.on: Final = ByType(
             {
                 NodeSelected: lambda event: self._algorithm.observe(event.seconds),
                 BindingStepFinished: self._step_finished,
@@ -166,7 +166,7 @@ class GroupMetrics:
             ("result", "profile"),
         )
         #: Counts and times cycles.
-        self.on: Final = by_type({GroupAttempted: self._attempted})
+        self.on: Final = ByType({GroupAttempted: self._attempted})
 
     def _attempted(self, event: GroupAttempted) -> None:
         self._results.labels(event.result, event.profile).inc()
@@ -195,7 +195,7 @@ class PreemptionMetrics:
             ("result",),
         )
         #: Counts and times preemptions.
-        self.on: Final = by_type(
+        self.on: Final = ByType(
             {
                 PreemptionStarted: lambda event: self._victims.observe(len(event.victims)),
                 PreemptionFinished: self._finished,

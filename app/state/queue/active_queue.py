@@ -43,9 +43,10 @@ class ActiveQueue:
         self._tickets: Final = tickets
         self._lane: Final = lane
         self._heaps: Final[dict[Lane, PodHeap]] = {}
+        self._size = 0
 
     def __len__(self) -> int:
-        return sum(map(len, self._heaps.values()))
+        return self._size
 
     def __iter__(self) -> Iterator[QueuedPod]:
         """The pods in order."""
@@ -58,10 +59,12 @@ class ActiveQueue:
         if heap is None:
             heap = self._heaps[lane] = PodHeap(self._rank, self._tickets)
         heap.add(queued)
+        self._size += 1
 
     def remove(self, queued: QueuedPod) -> None:
         """Removes a pod."""
         self._heaps[queued.lane].remove(queued)
+        self._size -= 1
 
     def refresh(self, queued: QueuedPod) -> None:
         """Moves a pod that has changed to its new position."""

@@ -39,8 +39,15 @@ async def test_a_step_is_repeated_and_others_have_their_turn():
 
 async def test_in_the_end_a_step_may_not_pause(monkeypatch):
     monkeypatch.setattr(extender_cycle, "LONGEST_STEP", -1.0)
-    attempt = SimpleNamespace(may_pause=True)
-    assert await in_turns(attempt, lambda: attempt.may_pause) is False
+    attempt, pauses = SimpleNamespace(may_pause=False), []
+
+    def step():
+        pauses.append(attempt.may_pause)
+        if attempt.may_pause:
+            raise Unfinished
+
+    await in_turns(attempt, step)
+    assert pauses == [True, False]
 
 
 def device(number):
