@@ -321,15 +321,13 @@ class Feed:
         first, last = self._window[0], self._window[-1]
         seconds = (last.at - first.at) or 1.0
         bounds = self._sources.attempts.bounds
-        taken = [b - a for a, b in zip(first.attempts, last.attempts, strict=True)]
-        chosen = [b - a for a, b in zip(first.algorithm, last.algorithm, strict=True)]
         return {
             "perSecond": {
                 result: round((count - first.results.get(result, 0.0)) / seconds, 1)
                 for result, count in last.results.items()
             },
-            "attempt": [_rounded(quantile(bounds, taken, q)) for q in (0.5, 0.99)],
-            "algorithm": [_rounded(quantile(bounds, chosen, q)) for q in (0.5, 0.99)],
+            "attempt": _latency(bounds, first.attempts, last.attempts),
+            "algorithm": _latency(bounds, first.algorithm, last.algorithm),
         }
 
     def _point(self, rates: Mapping[str, Any]) -> list[Any]:
@@ -352,9 +350,7 @@ class Feed:
             key = figures["extender"], figures["verb"]
             now = last.get(key, [])
             before = first.get(key) or [0] * len(now)
-            counts = [b - a for a, b in zip(before, now, strict=True)]
-            latency = [_rounded(quantile(bounds, counts, q)) for q in (0.5, 0.99)]
-            yield {**figures, "latency": latency}
+            yield {**figures, "latency": _latency(bounds, before, now)}
 
 
 class _Counted(NamedTuple):
@@ -367,8 +363,13 @@ class _Counted(NamedTuple):
     calls: dict[tuple[str, str], list[int]]
 
 
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 6)
+def _latency(
+    bounds: Sequence[float], before: Sequence[int], now: Sequence[int]
+) -> list[float | None]:
+    """p50 and p99 in seconds of what was counted in between; None if that is nothing."""
+    counts = [b - a for a, b in zip(before, now, strict=True)]
+    found = (quantile(bounds, counts, q) for q in (0.5, 0.99))
+    return [None if value is None else round(value, 6) for value in found]
 
 
 def _decision(key: str, attempt: AttemptRecord) -> list[Any]:

@@ -23,6 +23,7 @@ from app.tools.extender_checks import (
     compare_repeats,
     compare_sizes,
     examine,
+    has_errors,
 )
 from app.wire import extender_v1 as wire
 from app.wire.extender_v1 import Body
@@ -161,9 +162,9 @@ class _Checker:
         findings = self._examine(first)
         if self._unreachable:
             return
-        if not _fails(findings):
+        if not has_errors(findings):
             self._succeeded[verb] = findings
-        elif _fails(await self._other_form(verb, findings)):
+        elif has_errors(await self._other_form(verb, findings)):
             return
         if verb is Verb.FILTER:
             again = await self._ask(verb, self._material, whole=whole)
@@ -224,10 +225,6 @@ class _Checker:
         self._report.exchanges.append(exchange)
         self._report.findings += findings
         return findings
-
-
-def _fails(findings: list[CheckFinding]) -> bool:
-    return any(finding.severity is Severity.ERROR for finding in findings)
 
 
 def _kind(finding: CheckFinding) -> str:

@@ -250,9 +250,9 @@ def examine(exchange: Exchange, *, timeout: float) -> list[CheckFinding]:
     return [CheckFinding(severity, exchange.about, text) for severity, text in found]
 
 
-def counts(findings: Iterable[CheckFinding]) -> Counter[Severity]:
-    """The number of findings of each severity."""
-    return Counter(finding.severity for finding in findings)
+def has_errors(findings: Iterable[CheckFinding]) -> bool:
+    """Whether any finding prevents pods from being scheduled."""
+    return any(finding.severity is ERROR for finding in findings)
 
 
 def _number(count: int, noun: str) -> str:
@@ -548,7 +548,7 @@ def compare_forms(
     verb: Verb,
 ) -> list[CheckFinding]:
     """Findings if an extender succeeds in one form and not in the other."""
-    fails, other_fails = (counts(f)[ERROR] > 0 for f in (configured, other))
+    fails, other_fails = has_errors(configured), has_errors(other)
     setting = f"nodeCacheCapable is {str(node_cache_capable).lower()}"
     needs, gets = ("whole nodes", "names") if node_cache_capable else ("names", "whole nodes")
     if fails and not other_fails:

@@ -145,7 +145,7 @@ async def _connect(leader: Leader) -> str | None:
     """Why no connection to the leader's address can be made; None if one can."""
     url = urlsplit(leader.server)
     host, port = url.hostname or "", url.port or 443
-    if _is_loopback(host) and leader.host != socket.gethostname():
+    if is_loopback(host) and leader.host != socket.gethostname():
         return f"an address of {leader.host}, and this machine is {socket.gethostname()}"
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
@@ -158,7 +158,8 @@ async def _connect(leader: Leader) -> str | None:
     return None
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether a host name or address is this machine's own."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -98,11 +98,6 @@ class PodTracker:
         return len(self.bound_at)
 
     @property
-    def decided(self) -> int:
-        """Pods that are bound or were rejected."""
-        return sum(entry.is_decided for entry in self._entries.values())
-
-    @property
     def is_decided(self) -> bool:
         """Whether every pod is bound or was rejected."""
         return all(entry.is_decided for entry in self._entries.values())

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import dataclasses
-import ipaddress
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -35,7 +34,14 @@ from app.kube.leaders import LeaderLease
 from app.kube.transport import path_segment
 from app.runtime.clock import SystemClock
 from app.tools.feed_model import Event, events_of
-from app.tools.leaders import Kubectl, NotReached, find_leaders, reached, scheduler_name_of
+from app.tools.leaders import (
+    Kubectl,
+    NotReached,
+    find_leaders,
+    is_loopback,
+    reached,
+    scheduler_name_of,
+)
 
 #: Seconds without data after which a connection to the feed counts as broken; the scheduler sends twice a second.
 SILENT_SECONDS: Final = 10.0
@@ -112,19 +118,12 @@ class SchedulerTarget:
 def _check_confidential(server: str) -> None:
     """Raises NotAnswered if credentials would be sent without encryption to another machine."""
     parts = urlsplit(server)
-    if parts.scheme == "https" or _is_loopback(parts.hostname or ""):
+    if parts.scheme == "https" or is_loopback(parts.hostname or ""):
         return
     raise NotAnswered(
         f"credentials are not sent to {server}, which is neither this machine nor https; "
         "use https, or --kubeconfig='' to ask without credentials"
     )
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _client(connection: Connection, purpose: str) -> KubeClient:

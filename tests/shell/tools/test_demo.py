@@ -59,10 +59,10 @@ async def test_the_tracker_separates_errors_from_rejections():
             container = {"name": "c", "image": "i"}
             spec = {"containers": [container], **spec}
             cluster.apply(PODS, {**pod, "spec": spec, "status": {"conditions": [condition]}})
-            return tracker.decided, tracker.undecided()
+            return tracker.is_decided, tracker.undecided()
 
-        assert write("SchedulerError", "no route") == (0, ["1 web: no route"])
-        assert write("Unschedulable", "0/1 nodes") == (1, [])
+        assert write("SchedulerError", "no route") == (False, ["1 web: no route"])
+        assert write("Unschedulable", "0/1 nodes") == (True, [])
         assert tracker.rejections("web") == {"0/1 nodes": 1}
 
 

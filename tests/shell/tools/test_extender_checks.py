@@ -11,9 +11,9 @@ from app.tools.extender_checks import (
     Severity,
     compare_forms,
     compare_repeats,
-    counts,
     examine,
     from_manifests,
+    has_errors,
     made_up,
 )
 from app.wire.envelope import DecodeError
@@ -339,9 +339,11 @@ class TestRepeats:
         assert compare_repeats(exchange("filter", b"", status=500), exchange("filter", b"")) == []
 
 
-def test_counts():
-    findings = examine(exchange("filter", {"NodeNames": ["a", "x"], "took": 1}), timeout=5)
-    assert counts(findings) == {ERROR: 1, WARNING: 1, NOTE: 1}
+@pytest.mark.parametrize(("names", "error"), [(["a", "x"], True), (["a"], False)])
+def test_errors_are_told_from_other_findings(names, error):
+    findings = examine(exchange("filter", {"NodeNames": names, "took": 1}), timeout=5)
+    assert {NOTE, WARNING} <= {finding.severity for finding in findings}
+    assert has_errors(findings) is error
 
 
 class TestMaterial:
