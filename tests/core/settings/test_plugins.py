@@ -138,6 +138,41 @@ def test_default_order_of_every_extension_point():
     }
 
 
+TOPOLOGY = {"TopologyAwareWorkloadScheduling"}
+
+
+def placing(features=TOPOLOGY, **sets):
+    """The plugins of both points for placements with this gate, and their weights."""
+    profile = KubeSchedulerProfile(scheduler_name="s", plugins=Plugins(**sets))
+    [resolved] = resolve([profile], CAPABILITIES, features).profiles
+    generators, scorers = (resolved.points[f"placement{end}"] for end in ("Generate", "Score"))
+    return generators, {name: resolved.placement_weights[name] for name in scorers}
+
+
+def test_a_feature_gate_adds_default_plugins():
+    assert placing(()) == ((), {"NodeResourcesFit": 1})
+    scorers = {"NodeResourcesFit": 1, "PodGroupPodsCount": 1}
+    assert placing() == (("TopologyPlacementGenerator",), scorers)
+
+
+def test_plugins_of_a_feature_gate_can_be_disabled_and_weighted():
+    off = plugin_set((), ["TopologyPlacementGenerator"])
+    assert placing(multi_point=off)[0] == ()
+    assert placing(placement_generate=off)[0] == ()
+    weighted = plugin_set([("PodGroupPodsCount", 7)], ["NodeResourcesFit"])
+    assert placing(placement_score=weighted)[1] == {"PodGroupPodsCount": 7}
+    both = plugin_set([("NodeResourcesFit", 3), ("PodGroupPodsCount", 5)])
+    assert placing(multi_point=both)[1] == {"NodeResourcesFit": 3, "PodGroupPodsCount": 5}
+
+
+def test_weights_of_placements_can_overflow_too():
+    [(path, said)] = errors(
+        {"placement_score": plugin_set([("NodeResourcesFit", -1), "PodGroupPodsCount"])}
+    )
+    assert path == "profiles[0].plugins.placementScore.enabled[0].weight"
+    assert said.startswith("placement score plugins: total score of Score plugins could overflow")
+
+
 def test_default_weights():
     (profile,) = loaded().to_plain()
     assert profile.score_weights == {

@@ -321,6 +321,17 @@ def test_check_config_says_what_a_file_amounts_to(tmp_path):
     assert "profile default-scheduler" in result.stdout
 
 
+def test_check_config_shows_the_plugins_of_feature_gates(tmp_path):
+    file = file_with(tmp_path, MINIMAL)
+    assert "placement" not in run("check-config", file).output
+    gates = "--feature-gates=GenericWorkload=true,TopologyAwareWorkloadScheduling=true"
+    shown = run("check-config", gates, file).output
+    assert "  placementGenerateTopologyPlacementGenerator\n" in shown.replace(": ", "").replace(
+        " T", "T"
+    )
+    assert "NodeResourcesFit (1), PodGroupPodsCount (1)\n" in shown
+
+
 def test_check_config_names_the_line_of_a_mistake(tmp_path):
     config = file_with(tmp_path, MINIMAL + "parallelism: -1\n")
     result = run("check-config", config)
