@@ -48,6 +48,7 @@ _MARKS: Final = {
 @click.option("--preempt-verb", default="", metavar="PATH")
 @click.option("--bind-verb", default="", metavar="PATH")
 @click.option("--release-verb", default="", metavar="PATH")
+@click.option("--group-verb", default="", metavar="PATH")
 @click.option("--node-cache-capable", is_flag=True, help="It is sent names, not whole nodes.")
 @click.option("--managed-resource", default="", metavar="NAME", help="The pod requests it.")
 @click.option(
@@ -129,6 +130,7 @@ def _config_of_flags(given: dict[str, Any], verbs: Mapping[Verb, str]) -> Extend
         preempt_verb=verbs[Verb.PREEMPT],
         bind_verb=verbs[Verb.BIND],
         release_verb=verbs[Verb.RELEASE],
+        group_verb=verbs[Verb.GROUP],
     )
 
 

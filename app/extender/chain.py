@@ -153,11 +153,11 @@ class ExtenderChain:
         With ``known`` the extenders are asked only about nodes whose answer is not known yet. If a breaker holds back a call that the pod needs, no extender is called, and that is the error.
         """
         result = FilterResult(args)
-        missing = self._missing(args.pod)
+        missing = self._missing(args.pod, known)
         if missing is not None:
             result.fail(missing)
             return result
-        for extender in self.concerned(args.pod, Verb.FILTER):
+        for extender in self._asked(args.pod, Verb.FILTER, known):
             if not result.survivors:
                 break
             try:
@@ -182,7 +182,7 @@ class ExtenderChain:
 
         An extender that fails adds nothing. ``known`` is as for ``filter``.
         """
-        extenders = self.concerned(args.pod, Verb.PRIORITIZE)
+        extenders = self._asked(args.pod, Verb.PRIORITIZE, known)
         if not extenders:
             return None
         if len(extenders) == 1:
@@ -200,10 +200,12 @@ class ExtenderChain:
 
         Their answers, and errors, are kept in ``known``.
         """
-        if self._missing(args.pod) is not None:
+        if self._missing(args.pod, known) is not None:
             return
-        for extender in self.concerned(args.pod, Verb.FILTER):
+        for extender in self._asked(args.pod, Verb.FILTER, known):
             if not args.names or not wanted():
+                return
+            if extender.supports(Verb.GROUP) and not known.knows(extender, args):
                 return
             try:
                 answer = await known.filter(extender, args, ahead=True)
@@ -213,9 +215,32 @@ class ExtenderChain:
             else:
                 args = args.about(answer.kept)
         if len(args.names) > 1 and wanted():
-            extenders = self.concerned(args.pod, Verb.PRIORITIZE)
+            extenders = self._asked(args.pod, Verb.PRIORITIZE, known)
             calls = [known.prioritize(extender, args, ahead=True) for extender in extenders]
             await asyncio.gather(*calls, return_exceptions=True)
+
+    async def ask_group(self, args: Sequence[ExtenderArgs], known: KnownAnswers) -> None:
+        """Calls the group verbs, one after another, each with the nodes that the one before has left. Raises ExtenderError.
+
+        An ignorable extender that fails is not asked again about the pods of this cycle.
+        """
+        for extender in self._with[Verb.GROUP]:
+            concerned = [each for each in args if each.names and extender.is_interested(each.pod)]
+            if not concerned or extender.name in known.skipped:
+                continue
+            try:
+                await known.ask_group(extender, concerned)
+            except ExtenderError as err:
+                if not extender.ignorable:
+                    raise
+                self._ignore(err, concerned[0].pod)
+                known.skipped.add(extender.name)
+            else:
+                left = {each.pod.uid: await known.filter(extender, each) for each in concerned}
+                args = [
+                    each.about(left[each.pod.uid].kept) if each.pod.uid in left else each
+                    for each in args
+                ]
 
     async def preempt(
         self, pod: Pod, victims: Mapping[str, Victims], pods_on: PodsOn
@@ -267,9 +292,19 @@ class ExtenderChain:
         for extender in self.all:
             await extender.close()
 
-    def _missing(self, pod: Pod) -> ExtenderError | None:
+    def _asked(self, pod: Pod, verb: Verb, known: KnownAnswers | None) -> Sequence[HTTPExtender]:
+        """The extenders to ask about the pod, in order; in the cycle of a group first those with a group verb."""
+        extenders = self.concerned(pod, verb)
+        if known is None or not self._with[Verb.GROUP]:
+            return extenders
+        whole = [e for e in self.concerned(pod, Verb.GROUP) if e.name not in known.skipped]
+        return [*whole, *(e for e in extenders if not e.supports(Verb.GROUP))]
+
+    def _missing(self, pod: Pod, known: KnownAnswers | None) -> ExtenderError | None:
         """Why the pod cannot be bound for now, whatever the filters say; None if it may be."""
-        calls = [(e, Verb.FILTER) for e in self.concerned(pod, Verb.FILTER)]
+        asked = self._asked(pod, Verb.FILTER, known)
+        calls = [(e, Verb.FILTER) for e in asked if e.supports(Verb.FILTER)]
+        calls = [each for each in calls if known is None or not each[0].supports(Verb.GROUP)]
         calls += [(e, Verb.BIND) for e in self.concerned(pod, Verb.BIND)]
         problems = (e.why_not(verb) for e, verb in calls if not e.ignorable)
         return next((problem for problem in problems if problem is not None), None)

@@ -34,6 +34,7 @@ from app.wire.extender_v1 import (
     FilterAnswer,
     Victims,
 )
+from app.wire.group_v1 import GroupAnswer, GroupArgs, GroupReader
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -161,6 +162,16 @@ class HTTPExtender:
         question = _Question(wire.release_request(pods, reason), wire.BIND, _no_error)
         await self._ask(_Call(Verb.RELEASE, pods[0]), question)
 
+    async def group(self, args: GroupArgs) -> GroupAnswer:
+        """Calls group: which nodes accept which of a group's pods, with scores * weight * SCORE_SCALE. Raises ExtenderError."""
+        call = _Call(Verb.GROUP, next(args.pods))
+        question = _Question(args.body(), GroupReader(args), self._scaled)
+        answer = await self._ask(call, question)
+        dropped = sum(len(set(v.sent)) - len(set(v.kept)) for v in answer.verdicts)
+        if dropped:
+            self._emit(events.NodesRejected(self.name, dropped))
+        return msgspec.structs.replace(answer, retry_after=call.retry_after)
+
     async def close(self) -> None:
         """Closes the connections."""
         await self._transport.close()
@@ -189,6 +200,25 @@ class HTTPExtender:
                 f'extender "{self.name}" claims a filtered node "{stranger}" which is not found in the input node list'
             )
         return msgspec.structs.replace(answer, kept=kept)
+
+    def _scaled(self, answer: GroupAnswer) -> GroupAnswer:
+        """The answer to group with scores as they are added to those of plugins."""
+        if answer.error:
+            raise _Refusal(answer.error)
+        for verdict in answer.verdicts:
+            hosts, scores = list(verdict.scores), list(verdict.scores.values())
+            for pod in verdict.pods if scores else ():
+                self._emit(events.NodesScored(self.name, pod, hosts, scores))
+        return msgspec.structs.replace(
+            answer,
+            verdicts=[
+                msgspec.structs.replace(
+                    verdict,
+                    scores={n: _int64(s * self._factor) for n, s in verdict.scores.items()},
+                )
+                for verdict in answer.verdicts
+            ],
+        )
 
     def _victims(
         self, agreed: Mapping[str, wire.MetaVictims], pods_on: PodsOn

@@ -22,6 +22,8 @@ class Verb(enum.StrEnum):
     BIND = "bind"
     #: Not one of kube-scheduler's: a placement was given up.
     RELEASE = "release"
+    #: Not one of kube-scheduler's: filter and prioritize for all pods of a group.
+    GROUP = "group"
 
 
 def redacted(url: str) -> str:
@@ -97,6 +99,7 @@ class ExtenderConfig:
     preempt_verb: str = ""
     bind_verb: str = ""
     release_verb: str = ""
+    group_verb: str = ""
     weight: int = 0
     enable_https: bool = False
     tls: TLSConfig | None = None
@@ -148,6 +151,7 @@ class ExtenderConfig:
             Verb.PREEMPT: self.preempt_verb,
             Verb.BIND: self.bind_verb,
             Verb.RELEASE: self.release_verb,
+            Verb.GROUP: self.group_verb,
         }[verb]
 
     def url(self, verb: Verb) -> str:

@@ -3,6 +3,7 @@
 A node that an extender was asked about is not sent again: the answer is that of the first call, also for another domain or
 reprieve of the same cycle. Calls may be made ahead of a pod's turn; an error of such a call is raised when it is the pod's turn.
 For an extender with ``answers_for_template`` the answers about one pod hold for all pods of the group with an equal spec.
+An extender with a group verb is asked with that verb instead of filter and prioritize.
 """
 
 import asyncio
@@ -13,10 +14,13 @@ from typing import Final
 import numpy as np
 
 from app.extender.client import HTTPExtender
+from app.extender.config import Verb
 from app.extender.errors import ExtenderError
 from app.model.pod import Pod
+from app.model.pod_groups import GroupKey
 from app.state.columns.resources import Int64
 from app.wire.extender_v1 import ExtenderArgs, FilterAnswer
+from app.wire.group_v1 import GroupArgs, GroupMembers
 
 #: Called after each call of filter: the extender, the number of nodes sent, and the answer or the error.
 Observe = Callable[[HTTPExtender, int, FilterAnswer | ExtenderError], None]
@@ -71,8 +75,20 @@ class _Known:
 class KnownAnswers:
     """The answers of all extenders in one cycle."""
 
-    def __init__(self, observe: Observe = lambda _extender, _sent, _answer: None) -> None:
+    def __init__(
+        self,
+        key: GroupKey,
+        min_count: int | None,
+        observe: Observe = lambda _extender, _sent, _answer: None,
+    ) -> None:
+        """For a cycle of the group ``key``."""
+        self._key: Final = key
+        self._min_count: Final = min_count
         self._observe: Final = observe
+        #: Extenders with a group verb that seem to reserve: they left one of several nodes, or the configuration says so.
+        self._choosers: Final[set[str]] = set()
+        #: Ignorable extenders whose group verb failed.
+        self.skipped: Final[set[str]] = set()
         self._known: Final[dict[tuple[str, Hashable], _Known]] = {}
 
     async def filter(
@@ -86,7 +102,9 @@ class KnownAnswers:
             known = self._of(extender, args.pod)
             _raise(known, ahead=ahead)
             sent = _unknown(args, known.asked)
-            if sent is not None:
+            if sent is not None and extender.supports(Verb.GROUP):
+                await self._ask_group(extender, [GroupMembers([args.pod], sent.names)])
+            elif sent is not None:
                 answer = await self._filter(extender, sent, known, ahead=ahead)
                 if extender.config.answers_for_template and 1 == len(answer.kept) < len(sent.names):
                     # It may have chosen this node for this pod: the pods with an equal spec are asked about on their own.
@@ -112,6 +130,48 @@ class KnownAnswers:
             count = len(args.names)
             return np.fromiter(map(known.scores.__getitem__, args.names), np.int64, count)
 
+    async def ask_group(self, extender: HTTPExtender, args: Sequence[ExtenderArgs]) -> None:
+        """Calls the group verb for these pods and nodes, without those whose answer is known. Raises ExtenderError.
+
+        An extender that may reserve for the group is asked about everything again.
+        """
+        reserves = extender.config.release_verb or extender.config.serial
+        if reserves or extender.name in self._choosers:
+            for each in args:
+                self._known.pop((extender.name, each.pod.uid), None)
+        members: dict[tuple[str, ...], GroupMembers] = {}
+        for each in args:
+            sent = _unknown(each, self._group_answers(extender, each.pod).asked)
+            if sent is not None:
+                key = tuple(sent.names)
+                members.setdefault(key, GroupMembers([], sent.names)).pods.append(each.pod)
+        await self._ask_group(extender, list(members.values()))
+
+    async def _ask_group(self, extender: HTTPExtender, members: list[GroupMembers]) -> None:
+        for part in GroupArgs(self._key, self._min_count, members).parts():
+            answer = await extender.group(part)
+            for verdict in answer.verdicts:
+                if 1 == len(verdict.kept) < len(verdict.sent):
+                    self._choosers.add(extender.name)
+                filtered = FilterAnswer(
+                    failed=verdict.failed,
+                    failed_and_unresolvable=verdict.failed_and_unresolvable,
+                    kept=verdict.kept,
+                    retry_after=answer.retry_after,
+                )
+                for pod in verdict.pods:
+                    known = self._group_answers(extender, pod)
+                    known.add(verdict.sent, filtered)
+                    known.scores.update(dict.fromkeys(verdict.sent, 0))
+                    known.scores.update(verdict.scores)
+
+    def knows(self, extender: HTTPExtender, args: ExtenderArgs) -> bool:
+        """Whether ``filter`` would call nothing."""
+        return _unknown(args, self._of(extender, args.pod).asked) is None
+
+    def _group_answers(self, extender: HTTPExtender, pod: Pod) -> _Known:
+        return self._known.setdefault((extender.name, pod.uid), _Known())
+
     def forget(self, extender: str, pod: Pod) -> None:
         """The extender is to be asked about the pod again."""
         self._known.pop((extender, pod.uid), None)
@@ -133,7 +193,7 @@ class KnownAnswers:
         if own is not None:
             return own
         key: Hashable = pod.uid
-        if extender.config.answers_for_template:
+        if extender.config.answers_for_template and not extender.supports(Verb.GROUP):
             key = pod.namespace, pod.template
         return self._known.setdefault((extender.name, key), _Known())
 

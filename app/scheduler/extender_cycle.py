@@ -15,16 +15,19 @@ import msgspec
 import numpy as np
 
 from app.extender.chain import ExtenderChain, FilterResult
+from app.extender.config import Verb
 from app.extender.errors import ExtenderError
 from app.extender.known_answers import KnownAnswers
 from app.framework.diagnosis import EXTENDER
 from app.kube.writer import KubeWriter
 from app.model.pod import Pod
-from app.model.status import Status, Unfinished, unresolvable, unschedulable
+from app.model.pod_groups import GroupKey
+from app.model.status import SchedulingError, Status, Unfinished, unresolvable, unschedulable
 from app.scheduler.attempt import (
     DROPPED,
     Attempt,
     Choice,
+    NoNodesError,
     Unfit,
     best_first,
     feasible_nodes_to_find,
@@ -118,10 +121,11 @@ class ExtenderCycle:
         retries: ExtenderRetries,
         notify: Callable[[], None],
         superseded: Callable[[str], None] = lambda _uid: None,
+        group_of: Callable[[Pod], object] = lambda _pod: None,
     ) -> None:
         """``percentages``: percentageOfNodesToScore by profile, 0 for the adaptive one; ``notify``: pods may go on.
 
-        ``superseded`` is called with the uid of each pod that extenders will be asked about.
+        ``superseded`` is called with the uid of each pod that extenders will be asked about. ``group_of`` returns a pod's group.
         """
         self._chain: Final = chain
         self._table: Final = table
@@ -132,7 +136,9 @@ class ExtenderCycle:
         #: Extenders with ``serial: false`` that no warning was given for yet.
         self._overlapping: Final = {e.name for e in chain.extenders if e.config.serial is False}
         self._serial: Final = SerialGate(chain.extenders, notify)
-        self._lane: Final = extenders_of(chain.extenders)
+        self._lane: Final = extenders_of(chain.extenders, group_of)
+        #: The extenders that are asked about groups with one call.
+        self._whole: Final = frozenset(e.name for e in chain.extenders if e.supports(Verb.GROUP))
 
     def concerns(self, pod: Pod) -> bool:
         """Whether any extender filters or prioritizes for this pod."""
@@ -146,9 +152,53 @@ class ExtenderCycle:
         """Which lanes of the activeQ are open now, None for all; without ``room`` only that of pods without extenders."""
         return self._serial.gate(room=room)
 
-    def questions(self) -> Questions:
+    def questions(self, key: GroupKey, min_count: int | None) -> Questions:
         """For a new cycle of a pod group: no node is sent twice in it for the same pod."""
-        return Questions(KnownAnswers(self._serial.observe_answer))
+        return Questions(KnownAnswers(key, min_count, self._serial.observe_answer))
+
+    @property
+    def asks_about_groups(self) -> bool:
+        """Whether any extender has a group verb."""
+        return bool(self._whole)
+
+    async def ask_group(self, attempts: Sequence[Attempt], questions: Questions) -> None:
+        """Asks the extenders with a group verb about these pods at once. Raises ExtenderError.
+
+        Pods for which no node is feasible now are asked about when it is their turn.
+        """
+        lane: Lane = frozenset()
+        args: list[ExtenderArgs] = []
+        found: dict[Hashable, _Candidates | None] = {}
+        for attempt in attempts:
+            pod = attempt.pod
+            names = self._lane(pod) & self._whole
+            if not names:
+                continue
+            key = pod.namespace, pod.template
+            if key not in found:
+                try:
+                    found[key] = await self._candidates(attempt, set(), questions, len(attempts))
+                except (Unfit, NoNodesError, SchedulingError):
+                    found[key] = None
+            candidates = found[key]
+            if candidates is not None:
+                lane |= names
+                questions.sent(pod, candidates)
+                self._superseded(pod.uid)
+                args.append(ExtenderArgs(pod, candidates.names, self._table.node_json))
+        if not args:
+            return
+        await self._serial.wait(lane)
+        self._serial.begin(lane)
+        try:
+            await self._chain.ask_group(args, questions.known)
+        except ExtenderError as error:
+            self._retries.failed(args[0].pod, error)
+            for each in args[1:]:
+                self._retries.rejected(each.pod, (error.extender,), error.retry_after)
+            raise
+        finally:
+            self._serial.end(lane)
 
     def only_group(self) -> AbstractContextManager[None]:
         """During the block, no pod of another group whose pods concern extenders is admitted by ``gate``."""
@@ -156,7 +206,7 @@ class ExtenderCycle:
 
     async def take_turn(self, pod: Pod, questions: Questions) -> Choose | None:
         """As ``begin``, when the pod's extenders can be called: for a pod whose lane was not asked about (``gate``)."""
-        await self._serial.wait(self._lane(pod))
+        await self._serial.wait(self._lane(pod) - self._whole)
         return self.begin(pod, questions)
 
     def begin(self, pod: Pod, questions: Questions | None = None) -> Choose | None:
@@ -164,6 +214,8 @@ class ExtenderCycle:
         lane = self._lane(pod)
         if not lane:
             return None
+        if questions is not None:
+            lane -= self._whole
         self._serial.begin(lane)
         self._superseded(pod.uid)
         return functools.partial(self._choose_in, lane, questions)
@@ -175,7 +227,7 @@ class ExtenderCycle:
 
         ``spare``: nodes that are sent beyond the usual number, for those that the pods before it will take.
         """
-        lane = self._lane(attempt.pod)
+        lane = self._lane(attempt.pod) - self._whole
         if not wanted() or not self.may_overlap(attempt.pod):
             return
         self._serial.begin(lane)
@@ -189,8 +241,8 @@ class ExtenderCycle:
             self._serial.end(lane)
 
     def may_overlap(self, pod: Pod) -> bool:
-        """Whether extenders are called for the pod, and may be called for other pods at the same time."""
-        lane = self._lane(pod)
+        """Whether extenders are called for this pod of a group alone, and may be called for other pods at the same time."""
+        lane = self._lane(pod) - self._whole
         return bool(lane) and self._serial.may_overlap(lane)
 
     async def _choose_in(self, lane: Lane, questions: Questions | None, attempt: Attempt) -> Choice:

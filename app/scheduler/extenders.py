@@ -65,6 +65,7 @@ def _config(extender: Extender, options: ExtenderOptions, settings: Settings) ->
         namespace_selector=_selector(options.namespace_selector),
         profiles=frozenset(options.profiles),
         release_verb=options.release_verb,
+        group_verb=options.group_verb,
         answers_for_template=options.answers_for_template,
         shadow=options.shadow,
         require_verified_tls=settings.extension.refuse_insecure_tls,

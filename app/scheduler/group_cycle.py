@@ -21,6 +21,7 @@ from typing import Any, Final, cast
 import msgspec
 import numpy as np
 
+from app.extender.errors import ExtenderError
 from app.framework.diagnosis import Diagnosis
 from app.framework.interface import Effects, Eviction, GroupMember
 from app.framework.runner import Framework
@@ -217,7 +218,12 @@ class _Cycle:
         #: If a preemption of the whole group gives it enough room: where its pods fit then (nodes by uid).
         self._planned: Mapping[str, str] | None = None
         extenders = parent.extenders
-        self._questions: Final = None if extenders is None else extenders.questions()
+        group = parent.groups.get(key)
+        self._questions: Final = (
+            None
+            if extenders is None
+            else extenders.questions(key, None if group is None else group.min_count)
+        )
         self._ahead: Final = (
             None
             if extenders is None or self._questions is None
@@ -345,6 +351,7 @@ class _Cycle:
         if best is None:
             await self._place_each()
             return
+        await self._ask_group()
         for member, choice in zip(everyone, chosen[best], strict=True):
             if member in self.members:
                 await self._place(member, choice)
@@ -359,6 +366,7 @@ class _Cycle:
         """Places one pod after another; ends when fewer than ``needed`` can be placed."""
         yielded_at = self._parent.clock.monotonic()
         possible = len(self.members)
+        await self._ask_group()
         async with self._asking_ahead():
             for member in tuple(self.members):
                 await self._place(member)
@@ -412,6 +420,19 @@ class _Cycle:
         rows = np.array([choice.row], np.intp)
         fits = await in_turns(attempt, lambda: attempt.still_fits(rows))
         return bool(fits[0])
+
+    async def _ask_group(self) -> None:
+        """Asks the extenders that want to be asked about the whole group at once. Raises _GroupFault."""
+        extenders = self._parent.extenders
+        if extenders is None or self._questions is None or not extenders.asks_about_groups:
+            return
+        attempts = [self._attempt_ahead(member.queued) for member in self.members]
+        try:
+            await extenders.ask_group(
+                [attempt for attempt in attempts if attempt is not None], self._questions
+            )
+        except ExtenderError as error:
+            raise _GroupFault(str(error)) from error
 
     def _asking_ahead(self) -> AbstractAsyncContextManager[None]:
         if self._ahead is None:

@@ -37,7 +37,7 @@ def lanes(
     extenders: Iterable[HTTPExtender], group_of: Callable[[Pod], object]
 ) -> Callable[[Pod], Lane]:
     """A function that returns a pod's lane in the queue: ``extenders_of``, with GROUP if ``group_of`` the pod is not None."""
-    concerned, group = extenders_of(extenders), frozenset((GROUP,))
+    concerned, group = extenders_of(extenders, group_of), frozenset((GROUP,))
 
     def lane(pod: Pod) -> Lane:
         names = concerned(pod)
@@ -46,12 +46,19 @@ def lanes(
     return lane
 
 
-def extenders_of(extenders: Iterable[HTTPExtender]) -> Callable[[Pod], Lane]:
-    """A function that returns the names of the extenders that filter or prioritize for a pod."""
+def extenders_of(
+    extenders: Iterable[HTTPExtender], group_of: Callable[[Pod], object] = lambda _pod: None
+) -> Callable[[Pod], Lane]:
+    """A function that returns the names of the extenders that filter or prioritize for a pod; for one of a group, also by group."""
+    extenders = tuple(extenders)
     asked = tuple(e for e in extenders if e.supports(Verb.FILTER) or e.supports(Verb.PRIORITIZE))
+    whole = tuple(e for e in extenders if e.supports(Verb.GROUP) and e not in asked)
 
     def lane(pod: Pod) -> Lane:
-        return frozenset([e.name for e in asked if e.is_interested(pod)])
+        names = [e.name for e in asked if e.is_interested(pod)]
+        if whole and group_of(pod) is not None:
+            names += [e.name for e in whole if e.is_interested(pod)]
+        return frozenset(names)
 
     return lane
 

@@ -362,6 +362,7 @@ class Scheduler:
             retries=self.retries,
             notify=self.flusher.notify,
             superseded=self.releases.superseded,
+            group_of=self._group_of,
         )
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:

@@ -32,8 +32,10 @@ def advise(
     if not extension.refuse_insecure_tls:
         for path, why in insecure_extenders(config):
             yield Finding(path, f"{why}; name a CA in tlsConfig")
+    group_verbs = {trimmed(each.url_prefix): each.group_verb for each in extension.extenders}
     for index, extender in enumerate(config.extenders):
-        yield from _odd_extender(("extenders", index), extender)
+        group_verb = group_verbs.get(trimmed(extender.url_prefix), "")
+        yield from _odd_extender(("extenders", index), extender, group_verb)
     if sum(bool(extender.bind_verb) for extender in config.extenders) > 1:
         text = "several extenders have a bindVerb; kube-scheduler refuses this"
         yield Finding(("extenders",), text)
@@ -59,7 +61,8 @@ def advise_extension(
 
 def _odd_options(path: Path, options: ExtenderOptions, extender: Extender) -> Findings:
     ignored = ", ".join(r.name for r in extender.managed_resources if r.ignored_by_scheduler)
-    if options.release_verb and not (extender.filter_verb or extender.prioritize_verb):
+    asked = extender.filter_verb or extender.prioritize_verb or options.group_verb
+    if options.release_verb and not asked:
         text = (
             "the extender has neither a filterVerb nor a prioritizeVerb: it hears of no placement"
         )
@@ -67,6 +70,8 @@ def _odd_options(path: Path, options: ExtenderOptions, extender: Extender) -> Fi
     if options.shadow:
         if options.release_verb:
             yield Finding((*path, "shadow"), "the releaseVerb of a shadow is never called")
+        if options.group_verb:
+            yield Finding((*path, "shadow"), "the groupVerb of a shadow is never called")
         if extender.bind_verb:
             yield Finding((*path, "shadow"), "the bindVerb of a shadow is never called")
         if ignored:
@@ -78,7 +83,7 @@ def _odd_options(path: Path, options: ExtenderOptions, extender: Extender) -> Fi
         yield Finding((*path, field), text)
 
 
-def _odd_extender(path: Path, extender: Extender) -> Findings:
+def _odd_extender(path: Path, extender: Extender, group_verb: str) -> Findings:
     if extender.enable_https and extender.url_prefix.lower().startswith("http:"):
         text = "urlPrefix decides: calls go over plain http all the same"
         yield Finding((*path, "enableHTTPS"), text)
@@ -87,6 +92,7 @@ def _odd_extender(path: Path, extender: Extender) -> Findings:
         extender.preempt_verb,
         extender.prioritize_verb,
         extender.bind_verb,
+        group_verb,
     )
     if not any(verbs):
         yield Finding(path, "the extender has no verb and will never be called")

@@ -160,6 +160,7 @@ def _extender(configured: ConfiguredExtender) -> str:
         f"prioritize (weight {extender.weight})": extender.prioritize_verb,
         "bind": extender.bind_verb,
         "release": options.release_verb,
+        "group": options.group_verb,
     }
     facts = [
         ", ".join(name for name, verb in verbs.items() if verb) or "no verbs",

@@ -64,6 +64,8 @@ class ExtenderOptions(Model):
     """Call it only about pods of the profiles with these scheduler names. Default: all."""
     release_verb: Str = ""
     """Called when a placement that it may have heard of is given up. Default: not called."""
+    group_verb: Str = ""
+    """Called once for all waiting pods of a group, instead of filter and prioritize for each. Default: not called."""
     answers_for_template: Bool = False
     """Use what it answers about a pod for the pods of the same group with an equal spec, and do not call it about those. Not for
     an extender that reserves. Default: false."""

@@ -139,6 +139,8 @@ class _Checker:
         for verb in (Verb.FILTER, Verb.PRIORITIZE):
             if self._config.path(verb) and not self._unreachable:
                 await self._about_nodes(verb)
+        if self._config.path(Verb.GROUP) and not self._unreachable:
+            await self._group()
         if self._config.path(Verb.PREEMPT) and not self._unreachable:
             await self._preempt()
         if self._config.path(Verb.BIND) and not self._unreachable:
@@ -199,6 +201,13 @@ class _Checker:
         body = material.args().body(whole=whole)
         return await self._caller.call(Exchange(verb, whole, list(material.nodes), body.size), body)
 
+    async def _group(self) -> None:
+        """Asks about two pods of a group at once."""
+        args = self._material.group()
+        body = args.body()
+        seen = Exchange(Verb.GROUP, False, list(self._material.nodes), body.size, group=args)
+        self._examine(await self._caller.call(seen, body))
+
     async def _preempt(self) -> None:
         whole, victims = not self._config.node_cache_capable, self._material.victims()
         uids = {name: [pod.uid for pod in entry.pods] for name, entry in victims.items()}
@@ -215,9 +224,10 @@ class _Checker:
         self._examine(await self._caller.call(Exchange(Verb.BIND, False, (), body.size), body))
 
     async def _release(self) -> None:
-        """Gives up what the extender may have reserved for the sample pod."""
-        pod = self._material.pod.on(next(iter(self._material.nodes), _NO_NODE))
-        body = wire.release_request([pod], "checked by check-extender")
+        """Gives up what the extender may have reserved for the sample pods."""
+        node = next(iter(self._material.nodes), _NO_NODE)
+        pods = self._material.mates() if self._config.path(Verb.GROUP) else [self._material.pod]
+        body = wire.release_request([pod.on(node) for pod in pods], "checked by check-extender")
         self._examine(await self._caller.call(Exchange(Verb.RELEASE, False, (), body.size), body))
 
     def _examine(self, exchange: Exchange) -> list[CheckFinding]:

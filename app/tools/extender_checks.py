@@ -17,9 +17,11 @@ import msgspec
 from app.extender.answers import excerpt
 from app.extender.config import Verb
 from app.model.pod import Pod
+from app.model.pod_groups import GroupKey, LabelledPodGroup
 from app.wire import extender_v1 as wire
-from app.wire.extender_v1 import AnswerError, ExtenderArgs, Victims
+from app.wire.extender_v1 import AnswerError, ExtenderArgs, Victims, pod_json
 from app.wire.go_json import first_value
+from app.wire.group_v1 import GroupArgs, GroupMembers, GroupReader
 from app.wire.kube import NodeDecoder, PodDecoder
 
 #: Name and namespace of the sample pod, so that it is not mistaken for a real one.
@@ -45,6 +47,17 @@ class SampleObjects:
         """A pod to evict on each of the first two nodes."""
         names = list(self.nodes)[:2]
         return {name: Victims((_victim(name, number),)) for number, name in enumerate(names)}
+
+    def mates(self) -> list[Pod]:
+        """The pod, and one like it."""
+        manifest = json.loads(pod_json(self.pod))
+        manifest["metadata"] |= {"name": f"{self.pod.name}-2", "uid": f"{self.pod.uid}-2"}
+        return [self.pod, _pod(manifest)]
+
+    def group(self) -> GroupArgs:
+        """The arguments of the group verb."""
+        key = GroupKey(LabelledPodGroup, self.pod.namespace, _NAME)
+        return GroupArgs(key, 2, [GroupMembers(self.mates(), list(self.nodes))])
 
     def of_nodes(self, count: int, resource: str) -> "SampleObjects":
         """The same pod, and ``count`` generated nodes of 7 KB with some of the resource."""
@@ -224,6 +237,8 @@ class Exchange:
     hung_up: bool = False
     #: The victims sent: node name -> uids.
     victims: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
+    #: The arguments of the group verb.
+    group: GroupArgs | None = None
 
     @property
     def about(self) -> str:
@@ -231,6 +246,8 @@ class Exchange:
         if self.verb in {Verb.BIND, Verb.RELEASE}:
             return str(self.verb)
         count = len(self.names)
+        if self.verb is Verb.GROUP:
+            return f"{self.verb}, 2 pods, {_number(count, 'name')}"
         if self.verb is Verb.PREEMPT:
             form = "whole victims" if self.whole else "victims by UID"
             return f"{self.verb}, {_number(count, 'node')}, {form}"
@@ -521,6 +538,25 @@ def _bind(exchange: Exchange, value: Any) -> Iterator[Found]:
         yield ERROR, "says that it bound a pod that does not exist"
 
 
+def _group(exchange: Exchange, value: Any) -> Iterator[Found]:
+    yield from _spelling(value, ("Answers", "Error"))
+    if exchange.group is None:
+        return
+    answer = GroupReader(exchange.group).at_once(exchange.body)
+    if answer.error:
+        text = "answers with an Error, which fails the attempts of all pods of the group"
+        yield ERROR, f"{text}. It said: {answer.error}"
+    for verdict in answer.verdicts:
+        pods = ", ".join(pod.name for pod in verdict.pods)
+        if not verdict.kept:
+            yield NOTE, f"accepts no node for {pods}"
+        reasons = verdict.failed.keys() | verdict.failed_and_unresolvable.keys()
+        if silent := [n for n in verdict.sent if n not in reasons and n not in verdict.kept]:
+            yield WARNING, f"leaves out nodes without a reason for {pods}: {_some(silent)}"
+        if beyond := sorted({s for s in verdict.scores.values() if not 0 <= s <= HIGHEST_SCORE}):
+            yield WARNING, f"gives scores outside 0 to {HIGHEST_SCORE}: {_some(beyond)}"
+
+
 def _release(exchange: Exchange, value: Any) -> Iterator[Found]:
     yield from _spelling(value, ("Error",))
     error = wire.read_bind(exchange.body)
@@ -534,6 +570,7 @@ _READERS: Final[Mapping[Verb, Callable[[Exchange, Any], Iterator[Found]]]] = {
     Verb.PREEMPT: _preempt,
     Verb.BIND: _bind,
     Verb.RELEASE: _release,
+    Verb.GROUP: _group,
 }
 
 

@@ -7,6 +7,9 @@ from .app import make_app, run  # noqa: TID252 - so that the folder can be copie
 from .types import (  # noqa: TID252 - so that the folder can be copied
     BindRequest,
     Filtered,
+    GroupAnswer,
+    GroupMembers,
+    GroupRequest,
     Metadata,
     Node,
     NodesRequest,
@@ -21,6 +24,9 @@ from .waking import Scheduler  # noqa: TID252 - so that the folder can be copied
 __all__ = [
     "BindRequest",
     "Filtered",
+    "GroupAnswer",
+    "GroupMembers",
+    "GroupRequest",
     "Metadata",
     "Node",
     "NodesRequest",

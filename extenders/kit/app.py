@@ -13,7 +13,7 @@ import functools
 import inspect
 import logging
 import ssl
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -22,12 +22,15 @@ from aiohttp import web
 from .types import (  # noqa: TID252 - so that the folder can be copied
     BindRequest,
     Filtered,
+    GroupAnswer,
+    GroupRequest,
     NodesRequest,
     PreemptRequest,
     Refusal,
     ReleaseRequest,
     Victims,
     error_answer,
+    group_answer,
     preempt_answer,
     scores_answer,
 )
@@ -41,6 +44,7 @@ Prioritize = Callable[[NodesRequest], Mapping[str, int] | Awaitable[Mapping[str,
 Preempt = Callable[[PreemptRequest], Mapping[str, Victims] | Awaitable[Mapping[str, Victims]]]
 Bind = Callable[[BindRequest], Awaitable[None] | None]
 Release = Callable[[ReleaseRequest], Awaitable[None] | None]
+Group = Callable[[GroupRequest], Sequence[GroupAnswer] | Awaitable[Sequence[GroupAnswer]]]
 
 #: Bytes of a request at most: 5000 whole nodes of 13 KB; a scheduler with more should send names.
 MAX_BODY_BYTES: Final = 64 * 1024 * 1024
@@ -53,9 +57,10 @@ def make_app(
     preempt: Preempt | None = None,
     bind: Bind | None = None,
     release: Release | None = None,
+    group: Group | None = None,
     max_body_bytes: int = MAX_BODY_BYTES,
 ) -> web.Application:
-    """The paths /filter, /prioritize, /preempt, /bind and /release for the functions given, and /healthz."""
+    """The paths /filter, /prioritize, /preempt, /bind, /release and /group for the functions given, and /healthz."""
     app = web.Application(client_max_size=max_body_bytes, middlewares=[_in_words])
     app.router.add_get("/healthz", _healthz)
     if filter is not None:
@@ -68,6 +73,8 @@ def make_app(
         app.router.add_post("/bind", _told_handler(BindRequest.read, bind))
     if release is not None:
         app.router.add_post("/release", _told_handler(ReleaseRequest.read, release))
+    if group is not None:
+        app.router.add_post("/group", _group_handler(group))
     return app
 
 
@@ -125,6 +132,17 @@ def _preempt_handler(function: Preempt) -> Handler:
     async def handle(request: web.Request) -> web.Response:
         asked = PreemptRequest.read(await request.read())
         return _json(preempt_answer(await _called(function, asked)))
+
+    return handle
+
+
+def _group_handler(function: Group) -> Handler:
+    async def handle(request: web.Request) -> web.Response:
+        asked = GroupRequest.read(await request.read())
+        try:
+            return _json(group_answer(await _called(function, asked)))
+        except Refusal as refusal:
+            return _json(error_answer(str(refusal)))
 
     return handle
 

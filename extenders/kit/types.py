@@ -154,6 +154,83 @@ def scores_answer(scores: Mapping[str, int]) -> bytes:
     return msgspec.json.encode([{"Host": n, "Score": s} for n, s in scores.items()])
 
 
+# ---------------------------------------------------------------- group
+
+
+class GroupMembers(msgspec.Struct, frozen=True):
+    """Pods of a group with the same candidates: the names of the nodes to choose from."""
+
+    pods: Sequence[Pod] = msgspec.field(name="Pods")
+    names: Sequence[str] = msgspec.field(name="NodeNames")
+
+
+@dataclasses.dataclass(frozen=True)
+class GroupRequest:
+    """The waiting pods of a group (aiokube-scheduler only)."""
+
+    namespace: str
+    name: str
+    #: How many pods are needed at least; None for a group without a minimum.
+    min_count: int | None
+    members: Sequence[GroupMembers]
+
+    @property
+    def pods(self) -> Sequence[Pod]:
+        """All pods."""
+        return [pod for each in self.members for pod in each.pods]
+
+    @classmethod
+    def read(cls, body: bytes) -> "GroupRequest":
+        """Decodes a body. Raises msgspec.MsgspecError."""
+        args = msgspec.json.decode(body, type=_GroupArgs)
+        group = args.Group
+        return cls(group.Namespace, group.Name, group.MinCount, args.Members)
+
+
+@dataclasses.dataclass(frozen=True)
+class GroupAnswer:
+    """The answer about some pods of a group. Each pod of the request is in exactly one."""
+
+    pods: Sequence[Pod]
+    #: The feasible nodes; None for all that have no reason against them.
+    passed: Sequence[str] | None = None
+    #: Reasons by node name for nodes where preemption could help, and for those where it could not.
+    failed: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    unresolvable: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    #: 0 to 10 by node name; 0 for the others.
+    scores: Mapping[str, int] = dataclasses.field(default_factory=dict)
+
+
+class _GroupName(msgspec.Struct):
+    Namespace: str
+    Name: str
+    MinCount: int | None = None
+
+
+class _GroupArgs(msgspec.Struct):
+    Group: _GroupName
+    Members: list[GroupMembers]
+
+
+def group_answer(answers: Sequence[GroupAnswer]) -> bytes:
+    """The body of the answer. Raises ValueError for a score outside 0..10."""
+    return msgspec.json.encode(
+        {
+            "Answers": [
+                {
+                    "PodUIDs": [pod.metadata.uid for pod in answer.pods],
+                    "NodeNames": answer.passed,
+                    "FailedNodes": answer.failed,
+                    "FailedAndUnresolvableNodes": answer.unresolvable,
+                    "Priorities": msgspec.Raw(scores_answer(answer.scores)),
+                }
+                for answer in answers
+            ],
+            "Error": "",
+        }
+    )
+
+
 # ---------------------------------------------------------------- bind
 
 

@@ -29,7 +29,7 @@ def member(name, group="gang", labels=None, cpu="1", **spec):
     containers = [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]
     labels = (labels or {}) | ({GROUP_LABEL: group} if group else {})
     made = make_pod(name, labels=labels, spec={"containers": containers, **spec})
-    raw = {"metadata": {"name": name, "namespace": "default"}, "spec": {}}
+    raw = {"metadata": {"name": name, "namespace": "default", "uid": made.uid}, "spec": {}}
     return msgspec.structs.replace(made, raw=json.dumps(raw).encode())
 
 
@@ -328,3 +328,146 @@ def test_the_outcome_is_that_of_calls_one_after_another(seed, size, nodes, rejec
 
 async def keep(outcomes, parallelism, outcome):
     outcomes[parallelism] = await outcome(parallelism)
+
+
+def whole(reply=None, **fields):
+    """A script for an extender with a group verb: ``reply(request)`` for it, and everything for the other verbs."""
+
+    def answer(verb, request):
+        if verb != "group":
+            return everything(verb, request)
+        uids = [pod["metadata"]["uid"] for each in request["Members"] for pod in each["Pods"]]
+        return reply(request) if reply else {"Answers": [{"PodUIDs": uids}]}
+
+    return slowly(answer)
+
+
+def asked(extender):
+    """The requests of the group verb."""
+    return [request for verb, request in extender.fake.requests if verb == "group"]
+
+
+class TestGroupVerb:
+    async def test_one_call_asks_about_the_whole_group(self):
+        bound, ext = await placed(whole(), 16, group_verb="group")
+        assert len(bound) == 16
+        assert [verb for verb, _ in ext.fake.requests] == ["group"]
+        [request] = asked(ext)
+        assert request["Group"] == {"Namespace": "default", "Name": "gang", "MinCount": 16}
+        [member_] = request["Members"]
+        assert sorted(member_["NodeNames"]) == NODES
+        assert {p["metadata"]["name"] for p in member_["Pods"]} == bound.keys()
+
+    async def test_it_may_be_the_only_verb(self):
+        verbs = {"group_verb": "group", "filter_verb": "", "prioritize_verb": ""}
+        bound, ext = await placed(whole(), 16, **verbs)
+        assert (len(bound), len(asked(ext))) == (16, 1)
+
+    async def test_pods_without_a_group_are_asked_about_alone(self):
+        make, made = one_extender(whole(), group_verb="group")
+        async with running(*NODES, extenders=make) as world:
+            world.add(member("alone", group=None))
+            await world.run_for(5)
+            assert bindings(world).keys() == {"alone"}
+        assert [verb for verb, _ in made[0].fake.requests] == ["filter", "prioritize"]
+
+    async def test_the_answer_places_the_pods(self):
+        def reply(request):
+            pods = [pod["metadata"]["uid"] for pod in request["Members"][0]["Pods"]]
+            return {
+                "Answers": [
+                    {"PodUIDs": pods[:2], "NodeNames": ["n3"], "FailedNodes": {"n1": "no"}},
+                    {"PodUIDs": pods[2:], "Priorities": [{"Host": "n5", "Score": 1000}]},
+                ]
+            }
+
+        bound, _ = await placed(whole(reply), 4, group_verb="group")
+        assert sorted(bound.values()) == ["n3", "n3", "n5", "n5"]
+
+    async def test_reasons_are_shown(self):
+        def reply(request):
+            uids = [pod["metadata"]["uid"] for pod in request["Members"][0]["Pods"]]
+            failed = dict.fromkeys(NODES, "no licence")
+            return {"Answers": [{"PodUIDs": uids, "FailedNodes": failed}]}
+
+        make, _ = one_extender(whole(reply), group_verb="group")
+        async with running(*NODES, extenders=make) as world:
+            gang(world, 2)
+            for i in range(2):
+                world.add(member(f"p{i}"))
+            await world.run_for(1)
+            assert bindings(world) == {}
+            assert "8 no licence" in str([sent.body for sent in world.transport.sent])
+
+    async def test_pods_with_other_candidates_are_asked_about_apart(self):
+        make, made = one_extender(whole(), group_verb="group")
+        async with running(*NODES, extenders=make) as world:
+            world.add_nodes("large", labels={"size": "large"})
+            gang(world, 3)
+            world.add(member("driver", nodeSelector={"size": "large"}))
+            world.add(member("w0"))
+            world.add(member("w1"))
+            await world.run_for(5)
+            assert len(bindings(world)) == 3
+            [request] = asked(made[0])
+            candidates = {
+                pod["metadata"]["name"]: len(each["NodeNames"])
+                for each in request["Members"]
+                for pod in each["Pods"]
+            }
+            assert candidates == {"driver": 1, "w0": 9, "w1": 9}
+
+    async def test_a_pod_without_candidates_is_asked_about_when_it_has_some(self):
+        term = {
+            "labelSelector": {"matchLabels": {"role": "first"}},
+            "topologyKey": "kubernetes.io/hostname",
+        }
+        affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+        make, made = one_extender(whole(), group_verb="group")
+        async with running(extenders=make) as world:
+            for name in NODES:
+                world.add_nodes(name, labels={"kubernetes.io/hostname": name})
+            gang(world, 2)
+            world.add(member("a", labels={"role": "first"}, priority=2))
+            world.add(member("b", priority=1, affinity=affinity))
+            await world.run_for(5)
+            bound = bindings(world)
+            assert bound["a"] == bound["b"]
+            sent = [[len(each["NodeNames"]) for each in r["Members"]] for r in asked(made[0])]
+            assert sent == [[8], [1]]
+
+    @pytest.mark.parametrize(
+        "answer",
+        [
+            ExtenderResponse(500, {}, b"no"),
+            TransportError(CallOutcome.BROKEN, "EOF", sent=True),
+            {"Error": "no"},
+            {"Answers": []},
+            {"Answers": [{"PodUIDs": ["unknown"]}]},
+            {"Answers": None},
+            [],
+            b"{",
+            ExtenderResponse(200, {}, b"[" * 10**6),
+        ],
+    )
+    @pytest.mark.parametrize("ignorable", [False, True])
+    async def test_a_failed_call_fails_the_group_unless_it_is_ignorable(self, answer, ignorable):
+        bound, ext = await placed(
+            whole(lambda request: answer), 4, group_verb="group", ignorable=ignorable, seconds=0.5
+        )
+        assert len(bound) == (4 if ignorable else 0)
+        assert len(ext.fake.requests) == 1
+
+    async def test_an_extender_that_reserves_is_told_of_all_placements_of_a_failed_group(self):
+        def reply(request):
+            pods = [pod["metadata"]["uid"] for pod in request["Members"][0]["Pods"]]
+            chosen = [{"PodUIDs": [uid], "NodeNames": [f"n{i}"]} for i, uid in enumerate(pods)]
+            chosen[-1]["NodeNames"] = []
+            return {"Answers": chosen}
+
+        bound, ext = await placed(
+            whole(reply), 4, group_verb="group", release_verb="release", seconds=0.9
+        )
+        assert bound == {}
+        released = [r["Placements"] for verb, r in ext.fake.requests if verb == "release"]
+        assert {each["Node"] for some in released for each in some} == {"n0", "n1", "n2"}

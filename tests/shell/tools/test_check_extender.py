@@ -17,7 +17,7 @@ from app.extender.config import (
 )
 from app.tools.check_extender import CheckOptions, check
 from app.tools.extender_checks import Severity, made_up
-from extenders.kit import Filtered, Refusal, make_app
+from extenders.kit import Filtered, GroupAnswer, Refusal, make_app
 from extenders.kit.testing import serving
 from tests.shell.extender.servers import Server
 
@@ -251,6 +251,54 @@ async def test_a_release_that_is_rejected():
         "release: rejected; a release of what is not reserved should succeed: nothing is reserved"
     )
     assert found(report, Severity.WARNING) == [said]
+
+
+class TestGroup:
+    async def test_a_good_one(self):
+        def group(request):
+            assert (request.name, request.min_count) == ("check-extender", 2)
+            return [GroupAnswer(request.pods, scores=dict.fromkeys(request.members[0].names, 3))]
+
+        report = await checked(good(group=group), CheckOptions(large=0), group_verb="group")
+        assert found(report, Severity.WARNING) == found(report, Severity.ERROR) == []
+        assert "group, 2 pods, 3 names" in [each.about for each in report.exchanges]
+
+    @pytest.mark.parametrize(
+        ("answers", "severity", "text"),
+        [
+            (
+                lambda r: [GroupAnswer(r.pods[:1])],
+                Severity.ERROR,
+                "does not have pod check-extender/",
+            ),
+            (
+                lambda r: [GroupAnswer(r.pods, ["x"])],
+                Severity.ERROR,
+                "names node 'x' which was not sent",
+            ),
+            (
+                lambda r: [GroupAnswer(r.pods, [])],
+                Severity.WARNING,
+                "leaves out nodes without a reason",
+            ),
+            (
+                lambda r: [GroupAnswer(r.pods, [])],
+                Severity.NOTE,
+                "accepts no node for check-extender,",
+            ),
+        ],
+    )
+    async def test_others(self, answers, severity, text):
+        report = await checked(good(group=answers), CheckOptions(large=0), group_verb="group")
+        assert any(text in each for each in found(report, severity))
+
+    async def test_a_refusal(self):
+        def refuse(_request):
+            raise Refusal("no block")
+
+        report = await checked(good(group=refuse), CheckOptions(large=0), group_verb="group")
+        [said] = found(report, Severity.ERROR)
+        assert said.endswith("fails the attempts of all pods of the group. It said: no block")
 
 
 async def test_no_verb():
