@@ -30,7 +30,7 @@ from app.state.table import NodeTable
 from app.state.view import Rows
 
 #: Pods of lower priority that are handled between two pauses.
-_CHUNK: Final = 1024
+_CHUNK: Final = 512
 #: Rows that are judged at once while a row for a pod is sought; more if none of these has room.
 _FIRST_ROWS: Final = 8
 _MORE_ROWS: Final = 256
@@ -38,7 +38,7 @@ _NONE: Final = np.zeros(0, np.intp)
 _Move = Callable[[PodBatch, Rows, Rows], None]
 
 
-class Unit(msgspec.Struct, frozen=True):
+class Unit(msgspec.Struct, frozen=True, gc=False):
     """Pods that are evicted together."""
 
     #: The pods that stay if the unit is reprieved, and those that are terminating already.
@@ -168,13 +168,19 @@ class _World:
         for kind in self.kinds.values():
             kind.known[positions] = ~kind.maybe[positions]
 
+    def catch_up(self) -> None:
+        """Goes through the moves since the last question, which would take long if they became many."""
+        self.flush()
+        self._views.take(_NONE)
+
     def remove(self, unit: Unit, positions: Sequence[int]) -> None:
         """Removes a unit that was added."""
-        self._flush()
+        self.flush()
         self._move(unit.pods, self._views.remove)
         self._reopen(positions)
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Changes the view as ``add`` wants it."""
         if self._adding:
             pods, self._adding[:] = tuple(self._adding), ()
             self._move(pods, self._views.add)
@@ -201,7 +207,7 @@ class _World:
 
     def place(self, member: _Member, position: int) -> None:
         """Adds a pod of the group at a position."""
-        self._flush()
+        self.flush()
         self._views.add(self._batch, np.array((member.index,)), np.array((position,)))
         self.placed[position].append(member)
         self.count += 1
@@ -211,7 +217,7 @@ class _World:
     def displace(self, position: int) -> _Member:
         """Removes the pod of the group that was placed there last."""
         member = self.placed[position].pop()
-        self._flush()
+        self.flush()
         self._views.remove(self._batch, np.array((member.index,)), np.array((position,)))
         self.count -= 1
         self._reopen((position,))
@@ -221,7 +227,7 @@ class _World:
         """Whether the pods of the group there still fit: of each template, one more would fit if one was not there."""
         here = self.placed[position]
         for member in {id(each.kind): each for each in here}.values():
-            self._flush()
+            self.flush()
             one = np.array((member.index,)), np.array((position,))
             self._views.remove(self._batch, *one)
             fits = not member.kind.views.take(one[1]).evaluate().failed[0]
@@ -248,7 +254,7 @@ class _World:
             yield
 
     def _judge(self, kind: _Kind, positions: Rows) -> None:
-        self._flush()
+        self.flush()
         kind.maybe[positions] = ~kind.views.take(positions).evaluate().failed
         kind.known[positions] = True
 
@@ -276,17 +282,20 @@ class GroupPlanner:
         if len(pods) < request.need:
             return None
         world = _World(table, request, nominated, pods)
+        victims: list[Unit] = []
+        candidates: list[list[Unit]] = []
         for start in range(0, len(units), _CHUNK):
             some = units[start : start + _CHUNK]
             world.take_out([pod for unit in some for pod in (*unit.pods, *unit.leaving)], table)
+            victims += (unit for unit in some if unit.pods and unit.doomed)
+            candidates.append([unit for unit in some if unit.pods and not unit.doomed])
             yield
         members = [_Member(pod, world.kinds[pod.template], i) for i, pod in enumerate(pods)]
-        staying, violating = yield from self._in_order_of_reprieve(units)
+        staying, violating = yield from self._in_order_of_reprieve(candidates)
         queues = yield from _queues(staying, world)
         waiting, _ = yield from _place(members, request.need, world)
         if world.count < request.need:
             return None
-        victims = [unit for unit in units if unit.pods and unit.doomed]
         violations = 0
         for number, unit in enumerate(staying):
             positions = world.positions(unit)
@@ -298,6 +307,7 @@ class GroupPlanner:
                 victims.append(unit)
                 violations += number < violating
             if not number % _CHUNK:
+                world.catch_up()
                 yield
         rows = {
             member.pod.uid: int(request.rows[position])
@@ -346,17 +356,13 @@ class GroupPlanner:
         return _unit(pods, (group.priority if group else None) or 0, grouped=True)
 
     def _in_order_of_reprieve(
-        self, units: Sequence[Unit]
+        self, candidates: Iterable[Sequence[Unit]]
     ) -> Generator[None, None, tuple[list[Unit], int]]:
-        """The units that may be reprieved, those first whose eviction violates a budget, and how many these are."""
-        candidates = [unit for unit in units if unit.pods and not unit.doomed]
+        """The units, those first whose eviction violates a budget, and how many these are."""
         runs = []
-        for start in range(0, len(candidates), _CHUNK):
-            some = [
-                (unit.importance, number, unit)
-                for number, unit in enumerate(candidates[start : start + _CHUNK], start)
-            ]
-            runs.append(sorted(some))
+        number = 0
+        for some in candidates:
+            runs.append(sorted((unit.importance, number := number + 1, unit) for unit in some))
             yield
         violates = self._budgets.tally()
         violating: list[Unit] = []

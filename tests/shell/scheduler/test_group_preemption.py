@@ -5,8 +5,8 @@ import pytest
 
 from app.framework.testing import make_object
 from app.kube.errors import ServerUnavailable
-from app.model.pod import Pod, PodCondition
-from app.model.pod_groups import PodGroup
+from app.model.pod import LabelSet, Pod, PodCondition
+from app.model.pod_groups import LabelledPodGroup, PodGroup
 from app.plugins.default_preemption import plugin
 from app.state.queue.queued_pod import GATED
 from tests.shell.kube.fakes import ok
@@ -147,7 +147,6 @@ async def test_a_gang_of_the_labelled_kind_has_the_priority_of_its_least_importa
     async with cluster("a") as world:
         occupy(world, "a", pod("v", None, "4", priority=5))
         manifest = {"metadata": {"name": "g", "namespace": "default"}, "spec": {"minMember": 2}}
-        from app.model.pod_groups import LabelledPodGroup
 
         world.change(LabelledPodGroup, None, make_object(LabelledPodGroup, manifest))
         world.add(any_pod("p0", "g", priority=1000))
@@ -315,3 +314,28 @@ async def test_without_default_preemption_groups_do_not_preempt():
         assert evictions(world) == []
         (text,) = statuses(world)[0]
         assert text.endswith("workload aware preemption is disabled")
+
+
+async def test_pods_that_keep_apart_preempt_one_by_one_and_only_together():
+    """InterPodAffinity looks at other nodes, so no plan is made for the group."""
+    apart = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"a": "b"}}}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}
+    spec = {"affinity": {"podAntiAffinity": required}}
+    async with cluster() as world:
+        for name in ("a", "b", "c"):
+            world.add_nodes(name, labels={"kubernetes.io/hostname": name})
+        gang(world, 3)
+        (first,) = occupy(world, "a", pod("v", None, "4"))
+        occupy(world, "b", pod("w", None, "4"))
+        occupy(world, "c", pod("x", None, "4", priority=2000))
+        pods = []
+        for i in range(3):
+            one = pod(f"p{i}", priority=1000, **spec)
+            one = msgspec.structs.replace(one, labels=LabelSet({"a": "b"}))
+            pods.append(world.add(one))
+        await scheduled_for(world, 5)
+        assert evictions(world) == []
+        world.change(Pod, first, None)
+        world.add_nodes("d", labels={"kubernetes.io/hostname": "d"})
+        await scheduled_for(world, 30)
+        assert evictions(world) == ["w"]
