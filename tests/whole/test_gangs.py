@@ -165,5 +165,48 @@ def test_the_examples_of_the_guide(tmp_path: Path, heading: str) -> None:
             wait_for("the pods", lambda: cluster.all_bound(pods_of(objects)))
             assert bool(asked) == bool(configurations)
             process.kill()
+
+
+def test_a_gang_evicts_another_one_whole(tmp_path: Path) -> None:
+    gates = "--feature-gates=GenericWorkload=true,GangScheduling=true,WorkloadAwarePreemption=true"
+    served = "--runtime-config=scheduling.k8s.io/v1alpha2=true"
+    groups = "/apis/scheduling.k8s.io/v1alpha2/namespaces/default/podgroups"
+    classes = "/apis/scheduling.k8s.io/v1/priorityclasses"
+    with running_cluster(tmp_path, served, gates) as cluster:
+        schedulers = Schedulers(cluster, tmp_path)
+        try:
+            schedulers.start(gates)
+            cluster.create_nodes(3, cpu="2")
+            for name, value in (("low", 10), ("high", 1000)):
+                cluster.call("POST", classes, {"metadata": {"name": name}, "value": value})
+
+            def gang(name: str, priority: str, size: int, minimum: int) -> None:
+                spec = {
+                    "schedulingPolicy": {"gang": {"minCount": minimum}},
+                    "disruptionMode": "PodGroup",
+                    "priorityClassName": priority,
+                }
+                cluster.call("POST", groups, {"metadata": {"name": name}, "spec": spec})
+                for number in range(size):
+                    more = {
+                        "schedulingGroup": {"podGroupName": name},
+                        "priorityClassName": priority,
+                        "terminationGracePeriodSeconds": 1,
+                    }
+                    cluster.call("POST", PODS, pod(f"{name}{number}", cpu="2", **more))
+
+            gang("low", "low", 3, 3)
+            wait_for("the first gang", lambda: cluster.all_bound(3))
+            gang("large", "high", 4, 4)
+            wait_for(
+                "a verdict", lambda: condition(cluster, f"{groups}/large", "PodGroupScheduled")
+            )
+            assert cluster.pods().keys() >= {"low0", "low1", "low2"}
+            gang("high", "high", 2, 2)
+
+            def outcome() -> set[str]:
+                return {name for name, one in cluster.pods().items() if one["spec"].get("nodeName")}
+
+            wait_for("the second gang", lambda: outcome() == {"high0", "high1"})
         finally:
             schedulers.end()

@@ -213,6 +213,24 @@ def test_nodes_that_extenders_rejected_are_left_out():
     assert world.evicted == ["q"]
 
 
+def test_a_unit_on_two_nodes_stays_out_if_only_one_pod_can_move():
+    """Both pods of the gang are on the unit's nodes; c has room for one of them."""
+    world = World(a=1, b=1, c=2).add(group("gang", 10), group("whole", 1, 2, "PodGroup"))
+    world.run("a", pod("w0", group="whole")).run("b", pod("w1", group="whole"))
+    world.run("c", pod("p", priority=9))
+    result = world.preempt(gang(2), 2)
+    assert sorted(world.evicted) == ["w0", "w1"]
+    assert set(result.nodes.values()) == {"a", "b"}
+
+
+def test_where_a_unit_stays_out_there_is_room_for_pods_of_other_nodes():
+    world = World(a=3, b=1).add(group("gang", 10))
+    world.run("a", pod("large", 3, priority=5)).run("b", pod("small", priority=3))
+    result = world.preempt(gang(2), 2)
+    assert world.evicted == ["large"]
+    assert set(result.nodes.values()) == {"a"}
+
+
 def test_room_is_kept_for_nominated_pods_of_other_groups():
     world = World(a=1, b=1).add(group("gang", 10))
     world.run("a", pod("p")).run("b", pod("q", priority=5))
