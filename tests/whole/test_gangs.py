@@ -165,6 +165,8 @@ def test_the_examples_of_the_guide(tmp_path: Path, heading: str) -> None:
             wait_for("the pods", lambda: cluster.all_bound(pods_of(objects)))
             assert bool(asked) == bool(configurations)
             process.kill()
+        finally:
+            schedulers.end()
 
 
 def test_a_gang_evicts_another_one_whole(tmp_path: Path) -> None:

@@ -333,9 +333,9 @@ async def test_pods_that_keep_apart_preempt_one_by_one_and_only_together():
             one = pod(f"p{i}", priority=1000, **spec)
             one = msgspec.structs.replace(one, labels=LabelSet({"a": "b"}))
             pods.append(world.add(one))
-        await scheduled_for(world, 5)
+        await world.run_for(5)
         assert evictions(world) == []
         world.change(Pod, first, None)
         world.add_nodes("d", labels={"kubernetes.io/hostname": "d"})
-        await scheduled_for(world, 30)
+        await world.run_for(30)
         assert evictions(world) == ["w"]
