@@ -19,6 +19,7 @@ from app.framework.diagnosis import Diagnosis
 from app.framework.interface import Effects, Eviction, PostFilterResult
 from app.framework.runner import Framework
 from app.model.pod import Pod
+from app.model.pod_groups import group_of
 from app.model.status import Code, SchedulingError
 from app.plugins.default_preemption.candidates import wanted
 from app.plugins.default_preemption.importance import by_importance, loss
@@ -59,6 +60,10 @@ T = TypeVar("T")
 #: Verdicts after which no other order is tried.
 _SETTLED: Final = frozenset({SAME, TIE, SAMPLED})
 _AS_DEFAULT: Final = "would have to be as in the default configuration"
+_WITH_ITS_GROUP: Final = (
+    "it was refused together with other pods of its group, whose nodes were given back"
+)
+_IN_ONE_DOMAIN: Final = "its group is placed on nodes with one value of {}"
 #: Named like a plugin where a look at some of the nodes only would explain a difference.
 _PERCENTAGE: Final = "percentageOfNodesToScore"
 #: Up to this many better nodes, the changes that concern them are tried first.
@@ -126,7 +131,7 @@ class Judge:
         """
         outcome = entry.outcome
         assert outcome is not None  # noqa: S101 - only entries with an outcome are judged
-        verdict = yield from self._judge(entry, outcome, orders)
+        verdict = self._of_group(outcome, (yield from self._judge(entry, outcome, orders)))
         self._defaults.append(verdict.change.endswith(_AS_DEFAULT))
         pod = outcome.pod
         return msgspec.structs.replace(
@@ -176,6 +181,20 @@ class Judge:
         self._moments.claim_victims(outcome)
         known = self.version.known(outcome.pod, last.plugins)
         return msgspec.structs.replace(last, kind=NOT_COMPARABLE, change=known) if known else last
+
+    def _of_group(self, outcome: Outcome, verdict: Verdict) -> Verdict:
+        """A pod of a group may differ because it was decided together with the others."""
+        key = group_of(outcome.pod)
+        group = None if key is None else self._state.cluster.pod_groups.get(key)
+        if group is None or verdict.agrees:
+            return verdict
+        if outcome.message is not None:
+            reason = _WITH_ITS_GROUP
+        elif group.topology_key:
+            reason = _IN_ONE_DOMAIN.format(group.topology_key)
+        else:
+            return verdict
+        return msgspec.structs.replace(verdict, kind=NOT_COMPARABLE, change=reason)
 
     def _better(self, outcome: Outcome, base: Moves) -> frozenset[str]:
         """The cluster's node, and the nodes that have a higher score here if these are few; empty for a refusal."""

@@ -6,6 +6,7 @@ import pytest
 from app.framework.testing import make_node, make_object
 from app.model.objects import Node, PersistentVolumeClaim, PodCondition, StorageClass
 from app.model.pod import Pod
+from app.model.pod_groups import GROUP_LABEL, LabelledPodGroup, PodGroup
 from tests.core.shadow.playing import Player, world
 
 
@@ -86,6 +87,54 @@ def test_a_refused_pod_that_fits_here(player):
     (verdict,) = player.catch_up()
     assert (verdict.kind, verdict.node_here) == ("refused-there-fits-here", "a")
     assert verdict.plugins == ("TaintToleration",)
+
+
+GANG = {"metadata": {"name": "g", "namespace": "default"}, "spec": {"minMember": 2}}
+
+
+def grouped(player, name):
+    return player.pod(name, labels={GROUP_LABEL: "g"})
+
+
+def test_a_pod_that_is_refused_with_its_group_cannot_be_compared(player):
+    """Its mates counted on the nodes when it was decided, and were taken back."""
+    player.node("a")
+    player.tell(LabelledPodGroup, None, make_object(LabelledPodGroup, GANG))
+    for name, said in (
+        ("p", "pod group is unschedulable, waiting for minCount pods from a gang to be scheduled"),
+        ("q", "0/1 nodes are available: 1 Insufficient cpu."),
+    ):
+        pod = grouped(player, name)
+        player.show(Pod, pod, player.refused(pod, said))
+    verdicts = player.catch_up()
+    assert [each.kind for each in verdicts] == ["not-comparable"] * 2
+    assert "other pods of its group" in verdicts[0].change
+
+
+def test_a_label_without_a_group_changes_nothing(player):
+    player.node("a")
+    pod = grouped(player, "p")
+    player.show(Pod, pod, player.refused(pod, "0/1 nodes are available: 1 Insufficient cpu."))
+    (verdict,) = player.catch_up()
+    assert verdict.kind == "refused-there-fits-here"
+
+
+def test_a_pod_whose_group_stays_in_one_domain_cannot_be_compared(player):
+    player.node("a")
+    player.node("b", status={"allocatable": {"cpu": "40", "memory": "160Gi", "pods": "110"}})
+    spec = {
+        "schedulingPolicy": {"gang": {"minCount": 1}},
+        "schedulingConstraints": {"topology": [{"key": "rack"}]},
+    }
+    group = make_object(PodGroup, GANG | {"spec": spec})
+    player.tell(PodGroup, None, group)
+    player.now += 1
+    member = {"schedulingGroup": {"podGroupName": "g"}}
+    pod = player.pod("p", spec=requests("3", "12Gi") | member)
+    player.show(Pod, pod, player.versioned(pod, node_name="a"))
+    (verdict,) = player.catch_up()
+    assert (verdict.kind, verdict.node_here) == ("not-comparable", "b")
+    assert "one value of rack" in verdict.change
 
 
 def test_a_worse_node_is_unexplained_and_says_what_would_have_to_change(player):
