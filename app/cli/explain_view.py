@@ -166,6 +166,13 @@ def _group(group: GroupExplanation, now: float) -> Iterator[RenderableType]:
                 ", ".join(filter(None, (each.message, each.because))),
             )
         yield _section("Its last cycles", cycles)
+        if domains := group.cycles[-1].domains:
+            table = _table("Domain", "Room for", "Because")
+            for domain in domains:
+                because = domain.because if domain.tried else "not tried: too little room"
+                bound = "" if domain.tried else "at most "
+                table.add_row(domain.name, f"{bound}{domain.room}", because)
+            yield _section("The domains with the most room, in the last cycle", table)
     members = _table("Pod", "Where", "Because")
     for member in group.members:
         where = f"{member.place} on {member.node}" if member.node else member.place

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -10,6 +11,17 @@ from app.state.columns.labels import MISSING, Mask
 from app.state.columns.resources import Int64
 from app.state.table import NodeTable
 from app.state.view import Rows, View
+
+
+class DomainRoom(msgspec.Struct, frozen=True, rename="camel"):
+    """For how many pods of a group there is room on the nodes with one value of the label of its topology constraint."""
+
+    name: str
+    #: How many pods got a node there, or at most could if it was not ``tried``.
+    room: int
+    tried: bool
+    #: The first message of a pod that got none; empty if it was not tried.
+    because: str = ""
 
 
 class Placements:

@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from app.framework.diagnosis import Diagnosis, Scores
+from app.framework.placements import DomainRoom
 from app.model.pod import Pod
 from app.model.pod_groups import GroupKey
 from app.state.queue.queued_pod import QueuedPod
@@ -91,6 +92,10 @@ class GroupAttempted(msgspec.Struct, frozen=True):
     because: str
     #: The whole cycle, without the binding cycles.
     seconds: float
+    #: Until it was known where the pods fit.
+    algorithm_seconds: float
+    #: Some domains of a group with a topology constraint that is not scheduled: those with the most room.
+    domains: tuple[DomainRoom, ...] = ()
 
 
 class PreemptionStarted(msgspec.Struct, frozen=True):

@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from app.framework.placements import DomainRoom
 from app.model.pod_groups import AnyPodGroup, GroupKey
 from app.observe.events import ByType, GroupAttempted
 
@@ -31,6 +32,7 @@ class GroupCycleRecord(msgspec.Struct, rename="camel"):
     because: str
     seconds: float
     repeats: int = 1
+    domains: tuple[DomainRoom, ...] = ()
 
     def same_end(self, other: "GroupCycleRecord") -> bool:
         """Whether both ended in the same way."""
@@ -38,7 +40,7 @@ class GroupCycleRecord(msgspec.Struct, rename="camel"):
             (self.result, self.message, self.because)
             == (other.result, other.message, other.because)
             and self.tried == other.tried
-            and self.placed == other.placed
+            and (self.placed, self.domains) == (other.placed, other.domains)
         )
 
 
@@ -68,6 +70,10 @@ class GroupHistories:
             event.placed,
             event.because[:MAX_MESSAGE],
             event.seconds,
+            domains=tuple(
+                msgspec.structs.replace(each, because=each.because[:MAX_MESSAGE])
+                for each in event.domains
+            ),
         )
         cycles = self._by_key.setdefault(event.key, [])
         self._by_key.move_to_end(event.key)

@@ -233,6 +233,10 @@ class _Cycle:
         self.members: Final = [_Member(queued) for queued in pods]
         #: Returns the nodes of the placement that is tried (see Attempt); None: all nodes.
         self._within: Callable[[], Mask] | None = None
+        #: The search for a placement, if the group has a topology constraint.
+        self._searched: PlacementSearch | None = None
+        #: When it was known where the pods fit.
+        self._found_at = self.started
         #: The group's message if it is unschedulable.
         self._why = UNSCHEDULABLE
         #: Plugins whose events may help a pod in a placement that was not tried, by template.
@@ -242,6 +246,7 @@ class _Cycle:
         """Places the pods, then starts their binding cycles or requeues them. Returns the outcome and why it is not better."""
         try:
             await self._place_all()
+            self._found_at = self._parent.clock.monotonic()
             if self._parent.groups.preempted_whole and self._members_lack_room():
                 await self._preempt_whole()
             self._check()
@@ -263,8 +268,18 @@ class _Cycle:
         """The event about this cycle, which has ended."""
         unfit = [member.message for member in self.members if member.message]
         tried, because = len(self.members), unfit[0] if unfit else ""
+        search = self._searched if result != "scheduled" else None
         return GroupAttempted(
-            self._key, profile, result, text, tried, tried - len(unfit), because, seconds
+            self._key,
+            profile,
+            result,
+            text,
+            tried,
+            tried - len(unfit),
+            because,
+            seconds,
+            self._found_at - self.started,
+            () if search is None else search.domains(),
         )
 
     # ------------------------------------------------------------ placing
@@ -277,6 +292,7 @@ class _Cycle:
             self._check_alike()
         search = self._search() if self._parent.groups.topology else None
         if search is not None:
+            self._searched = search
             await self._place_together(search)
         elif self._why is not NO_PLACEMENTS:
             await self._place_each()
@@ -338,7 +354,8 @@ class _Cycle:
         while number is not None:
             self._within = functools.partial(search.placements.mask, number)
             await self._place_each(search.needed)
-            search.record(number, [member.assumed is not None for member in everyone])
+            because = next((member.message for member in everyone if member.message), "")
+            search.record(number, [member.assumed is not None for member in everyone], because)
             chosen[number] = [member.choice for member in everyone]
             following = search.next()
             if following is None and search.is_best(number):

@@ -13,7 +13,7 @@ import numpy as np
 
 from app.framework.diagnosis import NONE
 from app.framework.interface import CycleState
-from app.framework.placements import Placements
+from app.framework.placements import DomainRoom, Placements
 from app.framework.runner import Framework
 from app.model.pod import Pod, PodTemplate
 from app.model.status import SchedulingError
@@ -25,6 +25,8 @@ from app.state.table import NodeTable
 from app.state.view import DryRunView
 
 _IN_TREE: Final = frozenset(IN_TREE.values())
+#: Placements that are shown.
+MOST_SHOWN: Final = 10
 _FIRST: Final = np.zeros(1, np.intp)
 
 
@@ -55,6 +57,7 @@ class PlacementSearch:
         self._most: Final = int(bounds.max())
         #: By number of the placement: the pods that it took.
         self._taken: Final[dict[int, Mask]] = {}
+        self._because: Final[dict[int, str]] = {}
         viable = np.flatnonzero(bounds >= needed)
         self._totals: Final[dict[int, int]] = {}
         self._order: Final[list[int]] = []
@@ -82,9 +85,25 @@ class PlacementSearch:
             return None
         return self._order[at]
 
-    def record(self, number: int, taken: Sequence[bool]) -> None:
-        """The pods that a placement took, in the order of the pods."""
+    def record(self, number: int, taken: Sequence[bool], because: str = "") -> None:
+        """The pods that a placement took, in the order of the pods; ``because``: the message of one that it did not."""
         self._taken[number] = np.array(taken, bool)
+        self._because[number] = because
+
+    def domains(self) -> tuple[DomainRoom, ...]:
+        """The MOST_SHOWN placements with the most room, the roomiest first."""
+        room = np.count_nonzero(self._hoped, axis=1)
+        for number, taken in self._taken.items():
+            room[number] = np.count_nonzero(taken)
+        return tuple(
+            DomainRoom(
+                self.placements.names[number],
+                int(room[number]),
+                number in self._taken,
+                self._because.get(number, ""),
+            )
+            for number in np.argsort(-room, kind="stable")[:MOST_SHOWN].tolist()
+        )
 
     def is_best(self, number: int) -> bool:
         """Whether a placement is known to be the best, without scores. ``next`` has returned None."""

@@ -165,12 +165,18 @@ class GroupMetrics:
             _ATTEMPT_BUCKETS,
             ("result", "profile"),
         )
+        self._algorithm: Final = families.histogram(
+            "scheduler_podgroup_scheduling_algorithm_duration_seconds",
+            "Latency of finding nodes for the pods of a pod group.",
+            _ATTEMPT_BUCKETS,
+        ).labels()
         #: Counts and times cycles.
         self.on: Final = ByType({GroupAttempted: self._attempted})
 
     def _attempted(self, event: GroupAttempted) -> None:
         self._results.labels(event.result, event.profile).inc()
         self._durations.labels(event.result, event.profile).observe(event.seconds)
+        self._algorithm.observe(event.algorithm_seconds)
 
 
 class PreemptionMetrics:

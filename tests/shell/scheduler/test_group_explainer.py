@@ -11,6 +11,9 @@ from app.observe.events import GroupAttempted
 from app.observe.group_histories import MAX_CYCLES, GroupHistories
 from tests.shell.scheduler.test_explainer import cpus, explainer, shown
 from tests.shell.scheduler.test_group_cycle import gang, pod
+from tests.shell.scheduler.test_group_placements import RACK, placing
+from tests.shell.scheduler.test_group_placements import gang as constrained
+from tests.shell.scheduler.test_group_placements import pod as member
 from tests.shell.scheduler.world import running
 
 KEY = GroupKey(LabelledPodGroup, "default", "gang")
@@ -107,7 +110,7 @@ def test_histories_are_bounded():
         for number in range(MAX_CYCLES + 3):
             key = KEY._replace(name=name)
             histories.on(
-                GroupAttempted(key, "p", "error", f"text {number}", 1, 0, "x" * 10_000, 0.1)
+                GroupAttempted(key, "p", "error", f"text {number}", 1, 0, "x" * 10_000, 0.1, 0.1)
             )
     assert not histories.of(KEY._replace(name="a"))
     kept = histories.of(KEY._replace(name="c"))
@@ -125,3 +128,41 @@ async def test_a_large_group_is_shown_in_part():
         told = explainer(world).explain("default", "p0")
     assert len(told.group.members) == 50
     assert "without 50 more" in shown(told)
+
+
+async def test_a_group_with_a_constraint_says_which_domain_has_how_much_room():
+    async with placing(east=[2, 1], west=[1], none=[9]) as world:
+        constrained(world, 4)
+        for i in range(4):
+            world.add(member(f"p{i}"))
+        await world.run_for(0.5)
+        told = explainer(world).explain("default", "p0")
+    (cycle,) = told.group.cycles
+    assert [(each.name, each.room, each.tried) for each in cycle.domains] == [
+        ("east", 3, False),
+        ("west", 1, False),
+    ]
+    text = shown(told)
+    assert "The domains with the most room" in text
+    assert "at most 3" in text
+
+
+async def test_a_domain_that_was_tried_says_why_a_pod_did_not_fit():
+    """The pods have to be spread over the racks, which is seen when they are placed."""
+    spread = {
+        "maxSkew": 1,
+        "topologyKey": RACK,
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": "a"}},
+    }
+    async with placing(east=[4], west=[4]) as world:
+        constrained(world, 2)
+        for i in range(2):
+            spec = member("p", topologySpreadConstraints=[spread]).template.spec
+            world.add(make_pod(f"p{i}", labels={"app": "a"}, spec=msgspec.to_builtins(spec)))
+        await world.run_for(0.5)
+        told = explainer(world).explain("default", "p0")
+    domains = told.group.cycles[-1].domains
+    assert [(each.room, each.tried) for each in domains] == [(1, True), (1, True)]
+    assert all("topology spread constraints" in each.because for each in domains)
+    assert "topology spread" in shown(told).partition("domains with the most room")[2]
