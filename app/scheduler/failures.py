@@ -21,6 +21,9 @@ from app.state.queue.queued_pod import QueuedPod
 
 log = logging.getLogger(__name__)
 
+#: Why a placement is given up if the pod needs none any longer.
+GONE: Final = "the pod is gone"
+
 
 class FailureHandler:
     """Gives pods back to the queue, with an event and a condition; ``started`` is always monotonic, in seconds."""
@@ -36,7 +39,7 @@ class FailureHandler:
         self._state: Final = parts.state
         self._effects: Final = effects
         self._reports: Final = reports
-        self._given_up: Final = given_up
+        self.given_up: Final = given_up
         self._emit: Final = parts.sink
         self._clock: Final = parts.clock
 
@@ -80,14 +83,15 @@ class FailureHandler:
         """The attempt ended with an error, not with a rejection."""
         self.requeue(queued, profile, message, started, None, reason=SCHEDULER_ERROR)
 
-    def take_back(self, assumed: AssumedPod, reason: str) -> Pod:
+    def take_back(self, assumed: AssumedPod, reason: str, *, tell: bool = True) -> Pod:
         """Unreserves and forgets an assumed pod, and tells extenders. Returns the version that was counted."""
         pod = assumed.pod
         try:
             assumed.framework.unreserve(assumed.cycle_state, pod, pod.node_name)
         except Exception:
             log.exception("Error in Unreserve for pod %s", pod.key)
-        self._given_up(pod, reason)
+        if tell:
+            self.given_up(pod, reason)
         return self._state.forget(pod)
 
     def undo(self, assumed: AssumedPod, status: Status) -> None:

@@ -34,7 +34,7 @@ from app.scheduler.ask_ahead import AskAhead
 from app.scheduler.attempt import NO_NODES, Attempt, Choice, NoNodesError, Unfit
 from app.scheduler.binding import AssumedPod, Binder
 from app.scheduler.extender_cycle import ExtenderCycle, in_turns
-from app.scheduler.failures import FailureHandler
+from app.scheduler.failures import GONE, FailureHandler
 from app.scheduler.group_status import GroupResult, GroupStatusWriter
 from app.scheduler.parts import Parts
 from app.scheduler.placement_search import PlacementSearch, rejecting_plugins
@@ -162,6 +162,9 @@ class GroupCycle:
         self.rng: Final = parts.rng
         self._status: Final = status
         self._one_at_a_time: Final = asyncio.Lock()
+        #: The task of the group that waits for extenders.
+        self._asking: asyncio.Task[Any] | None = None
+        self._stopped = False
 
     def pop(self, first: QueuedPod, key: GroupKey) -> list[QueuedPod]:
         """A popped pod, and the waiting pods of its group, which are popped as well; the most important first."""
@@ -184,8 +187,14 @@ class GroupCycle:
         cycle = _Cycle(self, key, pods, attempt_for, slots)
         if self.extenders is not None and self.asks_extenders(pods):
             async with self._one_at_a_time:
-                with self.extenders.only_group():
-                    result, text = await cycle.run()
+                if self._stopped:
+                    return
+                self._asking = asyncio.current_task()
+                try:
+                    with self.extenders.only_group():
+                        result, text = await cycle.run()
+                finally:
+                    self._asking = None
         else:
             result, text = await cycle.run()
         if cycle.members:
@@ -193,6 +202,13 @@ class GroupCycle:
             seconds = self.clock.monotonic() - cycle.started
             self.emit(cycle.attempted(profile, result, text, seconds))
             self._status.put(key, result, text)
+
+    async def stop(self) -> None:
+        """Ends the cycle that waits for extenders, which takes its pods back; no further one begins."""
+        self._stopped = True
+        if self._asking is not None:
+            self._asking.cancel()
+            await asyncio.wait([self._asking])
 
 
 class _Cycle:
@@ -231,6 +247,8 @@ class _Cycle:
         )
         #: Without the pods that must not be tried.
         self.members: Final = [_Member(queued) for queued in pods]
+        #: Pods that were taken back to be placed again, on the nodes that they had, by uid.
+        self._moved: Final[dict[str, Pod]] = {}
         #: Returns the nodes of the placement that is tried (see Attempt); None: all nodes.
         self._within: Callable[[], Mask] | None = None
         #: The search for a placement, if the group has a topology constraint.
@@ -261,6 +279,9 @@ class _Cycle:
         except BaseException:
             self._take_back(self.members)
             raise
+        finally:
+            for pod in self._moved.values():
+                self._parent.failures.given_up(pod, UNSCHEDULABLE)
 
     def attempted(
         self, profile: str, result: GroupResult, text: str, seconds: float
@@ -374,7 +395,7 @@ class _Cycle:
                 await self._place(member, choice)
 
     def _start_again(self) -> None:
-        self._take_back(self.members)
+        self._take_back(self.members, again=True)
         self._effects.evictions.clear()
         for member in self.members:
             member.reset()
@@ -476,8 +497,12 @@ class _Cycle:
         member.queued.pod = pod
         if not self._waits(pod):
             self._drop(member)
+            self._parent.failures.given_up(pod.on(choice.node_name), GONE)
             return
         assumed = self._state.assume(pod, choice.node_name)
+        moved = self._moved.get(pod.uid)
+        if moved is not None and moved.node_name == choice.node_name:
+            del self._moved[pod.uid]
         member.assumed = AssumedPod(
             member.queued, assumed, choice, framework, attempt.state, self.started
         )
@@ -693,8 +718,11 @@ class _Cycle:
         else:
             self._parent.failures.undo(assumed, status)
 
-    def _take_back(self, members: Sequence[_Member]) -> None:
-        """Unreserves and forgets the assumed pods among these, last first; wakes pods that may have been rejected meanwhile."""
+    def _take_back(self, members: Sequence[_Member], *, again: bool = False) -> None:
+        """Unreserves and forgets the assumed pods among these, last first; wakes pods that may have been rejected meanwhile.
+
+        Extenders are told, but not yet of pods that are placed ``again``: these may come to the same nodes.
+        """
         for member in reversed(members):
             assumed, member.assumed = member.assumed, None
             if assumed is None:
@@ -702,7 +730,11 @@ class _Cycle:
             if member.preempts:
                 counted = self._state.forget(assumed.pod)
             else:
-                counted = self._parent.failures.take_back(assumed, UNSCHEDULABLE)
+                counted = self._parent.failures.take_back(assumed, UNSCHEDULABLE, tell=not again)
+                if again:
+                    self._moved[assumed.pod.uid] = assumed.pod
+                else:
+                    self._moved.pop(assumed.pod.uid, None)
             if self._parent.extenders is not None:
                 self._state.freed(counted, self._parent.clock.steady())
 

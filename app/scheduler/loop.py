@@ -22,7 +22,7 @@ from app.runtime.tasks import Limiter
 from app.scheduler.attempt import Attempt, Choice, NoNodesError, Unfit
 from app.scheduler.binding import AssumedPod, Binder
 from app.scheduler.extender_cycle import Choose, ExtenderCycle, in_turns
-from app.scheduler.failures import FailureHandler
+from app.scheduler.failures import GONE, FailureHandler
 from app.scheduler.group_cycle import GroupCycle
 from app.scheduler.parts import Parts
 from app.scheduler.shadow_extenders import ShadowExtenders
@@ -258,6 +258,7 @@ class PodCycle:
         current = self._state.pods.get(pod.key)
         if current is None or current.uid != pod.uid or current.node_name or current.terminating:
             self._state.drop(pod)
+            self._failures.given_up(pod.on(node), GONE)
             return
         try:
             assumed_pod = self._state.assume(pod, node)

@@ -231,6 +231,7 @@ class Process:
         await self._unless_stopped("schedule", scheduler.loop.run())
         if campaign is not None and not self._stop.is_set():
             log.error("Leaderelection lost")
+            scheduler.releases.close()
             await campaign
             return EXIT_LOST
         await scheduler.wind_down(self._options.shutdown_seconds)

@@ -319,6 +319,14 @@ class Scheduler:
         extenders = self._make_extender_cycle(profiles) if self._chain else None
         pod_groups = self.state.cluster.pod_groups
         status = GroupStatusWriter(pod_groups, self.writer, self._clock, self._spawn)
+        self.groups = GroupCycle(
+            self.parts,
+            effects=self.effects,
+            extenders=extenders,
+            binder=self.binder,
+            failures=self.failures,
+            status=status,
+        )
         return SchedulingLoop(
             self.parts,
             PodCycle(
@@ -329,14 +337,7 @@ class Scheduler:
                 extenders=extenders,
                 shadows=self.shadows if self._chain.shadows else None,
             ),
-            groups=GroupCycle(
-                self.parts,
-                effects=self.effects,
-                extenders=extenders,
-                binder=self.binder,
-                failures=self.failures,
-                status=status,
-            ),
+            groups=self.groups,
             extenders=extenders,
             parallelism=self.settings.configuration.parallelism,
             limits=(self.binder.writes, self.evictor.preemptions),
@@ -453,13 +454,18 @@ class Scheduler:
         )
 
     async def wind_down(self, seconds: float) -> None:
-        """Waits until bindings, preemptions and status patches are done, for at most this long."""
+        """Waits until bindings, preemptions, status patches and releases are done, for at most this long.
+
+        A group that waits for extenders is given up.
+        """
         self.retries.close()
         try:
             async with asyncio.timeout(seconds):
+                await self.groups.stop()
                 await self.binder.cycles.wait_until_idle()
                 await self.evictor.preemptions.wait_until_idle()
                 await self.patcher.finish()
+                await self.releases.finish()
         except TimeoutError:
             log.warning(
                 "Not finished within %.0f s: %d bindings, %d preemptions, %d status patches",
@@ -468,6 +474,8 @@ class Scheduler:
                 self.evictor.preemptions.count,
                 len(self.patcher),
             )
+        finally:
+            self.releases.close()
 
 
 def _percentages(profiles: Sequence[Profile]) -> dict[str, int]:

@@ -18,6 +18,7 @@ from app.model.pod import Pod
 from app.model.pod_groups import GROUP_LABEL
 from tests.fuzz.driver import in_new_loop
 from tests.shell.extender.fakes import extender
+from tests.shell.scheduler import test_group_placements as placements
 from tests.shell.scheduler.test_group_cycle import bindings, gang
 from tests.shell.scheduler.world import CONFIG, running
 
@@ -471,3 +472,145 @@ class TestGroupVerb:
         assert bound == {}
         released = [r["Placements"] for verb, r in ext.fake.requests if verb == "release"]
         assert {each["Node"] for some in released for each in some} == {"n0", "n1", "n2"}
+
+
+def released(extender):
+    """What extenders were told is given up: pods and nodes."""
+    return {
+        (each["PodName"], each["Node"])
+        for verb, request in extender.fake.requests
+        if verb == "release"
+        for each in request["Placements"]
+    }
+
+
+def by_turns(reply, hanging):
+    """As ``reply``, but never about the pods in ``hanging``."""
+
+    def answer(verb, request):
+        name = request["Pod"]["metadata"]["name"] if "Pod" in request else ""
+        return asyncio.Event().wait() if name in hanging else reply(verb, request)
+
+    return answer
+
+
+async def test_what_was_placed_is_released_when_the_scheduler_stops():
+    make, made = one_extender(
+        by_turns(everything, {"p5"}), serial=False, release_verb="release", http_timeout=3.0
+    )
+    async with running(*NODES, extenders=make) as world:
+        gang(world, 8)
+        for i in range(8):
+            world.add(member(f"p{i}", priority=100 - i))
+        await world.run_for(1)
+        assert released(made[0]) == set()
+        assert world.state.cache.statistics().pods == 5
+        await world.scheduler.wind_down(10)
+        assert {name for name, _ in released(made[0])} == {f"p{i}" for i in range(5)}
+        assert len([1 for verb, _ in made[0].fake.requests if verb == "release"]) <= 2
+        assert world.state.cache.statistics().pods == 0
+        assert bindings(world) == {}
+
+
+async def test_nothing_is_released_after_the_end():
+    make, made = one_extender(
+        by_turns(everything, {"p1"}), serial=False, release_verb="release", http_timeout=3.0
+    )
+    async with running(*NODES, extenders=make) as world:
+        gang(world, 2)
+        for i in range(2):
+            world.add(member(f"p{i}", priority=100 - i))
+        await world.run_for(1)
+        world.scheduler.releases.close()
+        await world.run_for(3)
+        assert released(made[0]) == set()
+        assert world.scheduler.releases.results() == {(made[0].name, "failed"): 1.0}
+
+
+@pytest.mark.parametrize("grouped", [True, False])
+async def test_a_pod_that_is_deleted_while_its_last_call_is_answered_is_released(grouped):
+    pods = []
+
+    def reply(verb, request):
+        if verb == "prioritize" and request["Pod"]["metadata"]["name"] == "p1":
+            world.change(Pod, pods[1], None)
+        return everything(verb, request)
+
+    make, made = one_extender(reply, serial=True, release_verb="release")
+    async with running(*NODES, extenders=make) as world:
+        gang(world, 2)
+        group = "gang" if grouped else None
+        pods += [world.add(member(f"p{i}", group, priority=100 - i)) for i in range(2)]
+        await world.run_for(0.9)
+        released_pods = {name for name, _ in released(made[0])}
+        assert released_pods == ({"p0", "p1"} if grouped else {"p1"})
+        assert bindings(world).keys() == (set() if grouped else {"p0"})
+
+
+class TestDomains:
+    """A gang that is tried in racks a, b and then runs in one of them."""
+
+    @staticmethod
+    async def play(reply, **fields):
+        make, made = one_extender(reply, **fields)
+        async with placements.placing(extenders=make, a=[4, 4], b=[3, 3]) as world:
+            placements.gang(world, 4)
+            for i in range(4):
+                one = placements.pod(f"p{i}")
+                raw = {"metadata": {"name": one.name, "namespace": "default", "uid": one.uid}}
+                world.add(msgspec.structs.replace(one, raw=json.dumps(raw).encode()))
+            await world.run_for(0.9)
+            return bindings(world), made[0]
+
+    async def test_no_node_is_sent_twice_for_a_pod(self):
+        bound, ext = await self.play(slowly(everything), serial=False)
+        assert len(bound) == 4
+        sent = [
+            (request["Pod"]["metadata"]["name"], node)
+            for verb, request in ext.fake.requests
+            if verb == "filter"
+            for node in request["NodeNames"]
+        ]
+        assert len(sent) == len(set(sent))
+
+    async def test_what_was_reserved_in_another_rack_is_released(self):
+        """Rack b is fuller with the gang and tried first, but has too few nodes for the extender."""
+        reserved = {}
+
+        def choose(verb, request):
+            if verb == "release":
+                for each in request["Placements"]:
+                    if reserved.get(each["PodName"]) == each["Node"]:
+                        del reserved[each["PodName"]]
+                return {"Error": ""}
+            name, names = request["Pod"]["metadata"]["name"], request["NodeNames"]
+            reserved.pop(name, None)
+            free = [n for n in names if n[0] == "a" or list(reserved.values()).count(n) < 1]
+            if not free:
+                return {"NodeNames": [], "FailedNodes": dict.fromkeys(names, "full")}
+            reserved[name] = free[0]
+            return {"NodeNames": free[:1]}
+
+        bound, _ = await self.play(choose, serial=True, prioritize_verb="", release_verb="release")
+        assert len(bound) == 4
+        assert {node[0] for node in bound.values()} == {"a"}
+        assert reserved == bound
+
+    async def test_a_reserving_extender_is_asked_about_the_group_in_each_rack(self):
+        def reply(request):
+            [each] = request["Members"]
+            uids = [pod["metadata"]["uid"] for pod in each["Pods"]]
+            node = min(each["NodeNames"])
+            if node[0] == "b":
+                return {
+                    "Answers": [
+                        {"PodUIDs": uids, "FailedNodes": dict.fromkeys(each["NodeNames"], "no")}
+                    ]
+                }
+            return {"Answers": [{"PodUIDs": uids, "NodeNames": [node]}]}
+
+        bound, ext = await self.play(whole(reply), group_verb="group", release_verb="release")
+        assert set(bound.values()) == {"a0"}
+        racks = [{n[0] for each in r["Members"] for n in each["NodeNames"]} for r in asked(ext)]
+        assert racks[0] == {"b"}
+        assert racks[-1] == {"a"}

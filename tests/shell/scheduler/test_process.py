@@ -70,7 +70,13 @@ async def test_only_who_still_leads_waits_for_what_is_under_way(lost):
     async def campaign():
         return None
 
-    scheduler = SimpleNamespace(loop=SimpleNamespace(run=schedule), wind_down=wait)
+    closed = []
+    scheduler = SimpleNamespace(
+        loop=SimpleNamespace(run=schedule),
+        wind_down=wait,
+        releases=SimpleNamespace(close=lambda: closed.append(True)),
+    )
     events = SimpleNamespace(pods=SimpleNamespace(drain=wait), lease=SimpleNamespace(drain=wait))
     status = await running._schedule(scheduler, asyncio.create_task(campaign()), events)
     assert (status, waited) == ((EXIT_LOST, []) if lost else (EXIT_STOPPED, [10.0, 5.0]))
+    assert bool(closed) is lost

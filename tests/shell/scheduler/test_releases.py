@@ -77,7 +77,16 @@ async def test_a_pod_that_is_bound_is_not_released():
     assert releases(ext) == []
 
 
-async def test_a_release_that_hangs_delays_no_pod():
+async def test_placements_with_the_same_reason_are_released_together():
+    _, ext = await play(everything, pods=10)
+    sent = [len(request["Placements"]) for request in releases(ext)]
+    assert sum(sent) == 10
+    assert len(sent) < 10
+
+
+async def test_a_release_that_hangs_delays_no_pod(monkeypatch):
+    monkeypatch.setattr("app.scheduler.releases.MAX_PLACEMENTS", 1)
+
     def reply(verb, request):
         return asyncio.Event().wait() if verb == "release" else everything(verb, request)
 
