@@ -273,7 +273,7 @@ class NodeResourcesFit(NodeLocal):
         if not names:
             return np.zeros(len(placements), np.int64)
         view, scalar = placements.view, column_of(map(is_scalar, names)) != ZERO
-        wanted = _scored_amounts(pods, names) @ placed.T.astype(np.int64)
+        wanted = _scored_amounts(pods, placed, names)
         offered = view.allocatable_of(names)
         allocated = np.where(offered != ZERO, nonzero_allocated(view, names), ZERO)
         capacity = np.where(scalar & (wanted == ZERO), ZERO, placements.sums(offered))
@@ -317,14 +317,17 @@ class NodeResourcesFit(NodeLocal):
         return any(now.get(name, 0) > before.get(name, 0) for name in (PODS, *wanted))
 
 
-def _scored_amounts(pods: Sequence[Pod], names: Sequence[str]) -> Int64:
-    """int64[names, pods]: the requests that scores count, in scheduler units."""
+def _scored_amounts(pods: Sequence[Pod], placed: Mask, names: Sequence[str]) -> Int64:
+    """int64[names, k]: the requests that scores count of the pods in each placement, in scheduler units."""
     by_template: dict[PodTemplate, list[int]] = {}
-    for pod in pods:
-        if pod.template not in by_template:
-            nanos = pod.template.fit_score_request
-            by_template[pod.template] = [to_units(name, nanos.get(name, 0)) for name in names]
-    return np.array([by_template[pod.template] for pod in pods], np.int64).T
+    for index, pod in enumerate(pods):
+        by_template.setdefault(pod.template, []).append(index)
+    total = np.zeros((len(names), len(placed)), np.int64)
+    for template, indices in by_template.items():
+        nanos = template.fit_score_request
+        amounts = column_of(to_units(name, nanos.get(name, 0)) for name in names)
+        total += amounts * np.count_nonzero(placed[:, indices], axis=1)
+    return total
 
 
 def _freed_resources(_pod: Pod, old: Pod, _new: object) -> bool:
