@@ -17,7 +17,7 @@ pytestmark = pytest.mark.looptime
 async def newer(*nodes, version="v1beta1"):
     """A world with the one gate that these versions have."""
     async with running(*nodes, features={"GenericWorkload"}) as world:
-        world.group_version = version
+        world.serve_groups(version)
         yield world
 
 

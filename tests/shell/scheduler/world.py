@@ -65,13 +65,13 @@ class World:
             features=features,
         )
         self.state = self.scheduler.state
-        #: The version in which the API server has PodGroups of scheduling.k8s.io.
-        self.group_version = "v1alpha2"
         if "GenericWorkload" in features:
-            self.state.cluster.pod_groups.watch(PodGroup, self._groups_path)
+            self.serve_groups("v1alpha2")
 
-    def _groups_path(self) -> str:
-        return f"/apis/scheduling.k8s.io/{self.group_version}/podgroups"
+    def serve_groups(self, version: str) -> None:
+        """The API server has PodGroups of scheduling.k8s.io in this version."""
+        path = f"/apis/scheduling.k8s.io/{version}/podgroups"
+        self.state.cluster.pod_groups.watch(PodGroup, lambda: path)
 
     def add_nodes(self, *names: str, **fields) -> None:
         for name in names:
