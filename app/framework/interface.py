@@ -28,7 +28,7 @@ from app.model.cluster_event import Action, ClusterEvent, Resource
 from app.model.devices import ResourceClaim
 from app.model.objects import PersistentVolume, PersistentVolumeClaim
 from app.model.pod import Pod, PodTemplate
-from app.model.pod_groups import GroupKey
+from app.model.pod_groups import AnyPodGroup, GroupKey
 from app.model.status import Code, Status
 from app.state.cluster import Cluster
 from app.state.columns.labels import Mask
@@ -232,19 +232,19 @@ class Eviction(msgspec.Struct, frozen=True):
     progress: EvictionProgress
     #: How many PodDisruptionBudgets the evictions violate.
     num_pdb_violations: int = 0
-    #: The uid of the group that preempts, and its other pods.
-    group_uid: str = ""
+    #: The group that preempts, and its other pods.
+    group: AnyPodGroup | None = None
     mates: tuple[Pod, ...] = ()
 
     @property
     def uid(self) -> str:
         """The uid of the preemptor: of the group if there is one."""
-        return self.group_uid or self.preemptor.uid
+        return self.preemptor.uid if self.group is None else self.group.uid
 
     @property
     def kind(self) -> str:
         """The preemptor's kind, as messages name it."""
-        return "podgroup" if self.group_uid else "pod"
+        return "pod" if self.group is None else "podgroup"
 
 
 class ResourceClaimEffects(Protocol):

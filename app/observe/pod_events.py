@@ -26,6 +26,7 @@ class PodEvents:
         note: str,
         now: float,
         reporter: str = "",
+        related: ObjectRef | None = None,
     ) -> None:
         """Records one event, reported by this scheduler name, else by the pod's own; ``now`` in seconds since the epoch."""
         self._events.record(
@@ -43,4 +44,5 @@ class PodEvents:
             note=note,
             reporting_controller=reporter or pod.spec.scheduler_name,
             now=now,
+            related=related,
         )

@@ -16,6 +16,7 @@ from app.extender.chain import ExtenderChain
 from app.extender.config import Verb
 from app.framework.interface import Eviction
 from app.kube.errors import KubeError, NotFound, NotLeading
+from app.kube.event_series import ObjectRef
 from app.kube.payloads import ConditionChange
 from app.kube.writer import KubeWriter
 from app.model.pod import Pod
@@ -178,6 +179,23 @@ class Evictor:
             note=_NOTE.format(eviction.kind, eviction.uid, eviction.node_name, suffix),
             now=self._clock.wall(),
             reporter=preemptor.spec.scheduler_name,
+            related=self._group(eviction),
+        )
+
+    def _group(self, eviction: Eviction) -> ObjectRef | None:
+        """The group that preempts. (kube-scheduler's events do not name a pod that does.)"""
+        group = eviction.group
+        if group is None:
+            return None
+        path = self._state.cluster.pod_groups.path_of(type(group))
+        version = path.removeprefix("/apis/").rpartition("/")[0]
+        return ObjectRef(
+            kind="PodGroup",
+            api_version=version,
+            name=group.name,
+            namespace=group.namespace,
+            uid=group.uid,
+            resource_version=group.resource_version,
         )
 
 

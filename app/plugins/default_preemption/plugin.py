@@ -255,7 +255,7 @@ class DefaultPreemption:
                     plan.victims,
                     self._running,
                     plan.violations,
-                    group.uid,
+                    group,
                     pods[1:],
                 )
             )

@@ -12,9 +12,11 @@ from app.framework.interface import CycleState, Eviction
 from app.framework.profile import ProfilePlugins
 from app.framework.runner import Framework
 from app.kube.errors import KubeApiError, NotFound, ServerUnavailable
+from app.kube.event_series import ObjectRef
 from app.kube.payloads import ConditionChange
 from app.model.objects import Node, ObjectMeta, PodSpec
 from app.model.pod import make_pod
+from app.model.pod_groups import PodGroup
 from app.model.status import SUCCESS, Code, Status
 from app.observe.events import PreemptionFinished, PreemptionStarted, ignore
 from app.runtime.tasks import spawn
@@ -29,6 +31,7 @@ from app.scheduler.preemption import (
     ExtenderPreemption,
 )
 from app.scheduler.status_patches import StatusPatcher
+from app.state.cluster import Cluster
 from app.state.nominator import Nominator
 from app.state.queue.queued_pod import BACKOFF, GATED
 from app.state.table import NodeTable
@@ -128,6 +131,10 @@ class World:
             activate=self._activate,
             nominator=self.nominator,
             pods=self.pods,
+            cluster=Cluster(),
+        )
+        state.cluster.pod_groups.watch(
+            PodGroup, lambda: "/apis/scheduling.k8s.io/v1alpha2/podgroups"
         )
 
         def start(coroutine, name):
@@ -207,6 +214,7 @@ async def test_victims_are_marked_and_told():
         "note": NOTE,
         "now": NOW,
         "reporter": "fast",
+        "related": None,
     }
     assert w.events == [("a", fields)]
 
@@ -216,13 +224,23 @@ async def test_victims_of_a_group_are_told_so_and_its_pods_wait_together():
         mate, gone = pod("mate", 10, scheduler="fast"), pod("gone", 10)
         w.pods[mate.key] = mate
         w.progress.free = True
+        metadata = ObjectMeta(name="group", namespace="ns", uid="uid-group", resource_version="7")
+        group = PodGroup(metadata=metadata)
         eviction = Eviction(
-            gone, "cluster", (pod("a"),), w.progress, group_uid="uid-group", mates=(BOSS, mate)
+            gone, "cluster", (pod("a"),), w.progress, group=group, mates=(BOSS, mate)
         )
         w.evictor.start(eviction)
         await w.evictor.preemptions.wait_until_idle()
         assert w.progress.steps[0] == ("begin", "uid-group")
         assert w.noted() == [("a", "Preempted by podgroup uid-group on node cluster")]
+        assert w.events[0][1]["related"] == ObjectRef(
+            kind="PodGroup",
+            api_version="scheduling.k8s.io/v1alpha2",
+            name="group",
+            namespace="ns",
+            uid="uid-group",
+            resource_version="7",
+        )
         message = w.server.conditions["a"].message
         assert message.endswith("preempting to accommodate a higher priority podgroup")
         assert {"boss", "mate"} <= set(w.activated)
