@@ -190,7 +190,7 @@ class World(LoopWorld):
     def failed(self, pod, *, reason, message, nominated_node, now):
         self.told.append((pod.name, reason, message))
 
-    def pod_event(self, pod, *, kind, reason, action, note, now, reporter=""):
+    def pod_event(self, pod, *, kind, reason, action, note, now, reporter="", related=None):
         assert (kind, action in {"Scheduling", "Binding"}) == ("Warning", True)
         self.told.append((pod.name, reason, note))
 

@@ -163,7 +163,7 @@ class World(LoopWorld):
         self.bound[pod.name] = (node_name, self.clock.monotonic())
         return SUCCESS
 
-    def pod_event(self, pod, *, kind, reason, action, note, now, reporter=""):
+    def pod_event(self, pod, *, kind, reason, action, note, now, reporter="", related=None):
         self.notes.append((pod.name, reason, note))
 
     def failures_of(self, name):
