@@ -82,10 +82,9 @@ class Attempt:
         rng: np.random.Generator,
         nominated_node: str | None = None,
         latest: Callable[[Pod], Pod] = lambda pod: pod,
-        within: Callable[[], Mask] | None = None,
     ) -> None:
         """``latest`` returns the current version of a pod. ``nominated_node``: the pod's last nomination; None to use
-        its status. ``within`` returns the nodes that the pod may use, bool[table.size] as the table is now; None: all.
+        its status.
 
         The status may not be written yet when the pod's victims are already gone.
         """
@@ -97,8 +96,8 @@ class Attempt:
         self._table = table
         self._nominated = nominated
         self._latest = latest
-        #: See ``within`` of the constructor.
-        self.within = within
+        #: Returns the nodes that the pod may use, bool[table.size] as the table is now; None: all nodes.
+        self.within: Callable[[], Mask] | None = None
         self._within_now: Mask | None = None
         #: The number of nodes that the pod may use, as of the last evaluation.
         self.node_count = table.node_count

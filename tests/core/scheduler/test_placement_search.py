@@ -82,8 +82,8 @@ class World:
                 pod,
                 nominated=lambda _pod: NO_PODS,
                 rng=self.rng,
-                within=lambda: placements.mask(number),
             )
+            attempt.within = lambda: placements.mask(number)
             try:
                 node = attempt.choose(attempt.find()).node_name
             except Unfit:
