@@ -73,6 +73,10 @@ def _health(sections: Mapping[str, Any], problem: str) -> Text:
     told.append(f"{total:.1f} attempts/s, p50 {p50}, p99 {p99}")
     for name, text, _ in (*failed, *degraded):
         told.append(f"\n  {printable(name)}: {printable(text)}", "yellow")
+    rejected = sections.get("kubeletRejections") or {}
+    if rejected:
+        each = ", ".join(f"{printable(reason)} {count:,}" for reason, count in rejected.items())
+        told.append(f"\n  pods that kubelets rejected: {each}", "yellow")
     return told
 
 

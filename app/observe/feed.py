@@ -123,6 +123,8 @@ class FeedSources(NamedTuple):
     attempts: AttemptMetrics
     queue: QueueMetrics
     extenders: ExtenderMetrics
+    #: By reason: pods that a kubelet rejected.
+    kubelet_rejections: Mapping[str, int]
     health: Callable[[], Iterable[Health]]
     leadership: Callable[[], Leadership]
     wall: Callable[[], float]
@@ -252,6 +254,7 @@ class Feed:
             "rejectors": sources.queue.rejected_by(),
             "rates": rates,
             "extenders": list(self._extenders()),
+            "kubeletRejections": dict(sources.kubelet_rejections),
         }
         if now - self._slow_at >= SLOW_SECONDS:
             self._slow_at = now

@@ -122,6 +122,7 @@ class Endpoints:
             attempts=telemetry.attempts,
             queue=telemetry.queue,
             extenders=telemetry.extender_metrics,
+            kubelet_rejections=scheduler.kubelet_rejections.by_reason,
             health=health,
             leadership=self._leadership,
             wall=scheduler.parts.clock.wall,

@@ -140,6 +140,7 @@ class _Sections(TypedDict, total=False):
     queue: _Queue
     rates: _Rates
     extenders: list[_Extender]
+    kubeletRejections: dict[str, Whole]
     health: list[tuple[str, str, bool]]
     waiting: list[dict[str, Any]]
     reasons: list[tuple[str, Whole]]

@@ -43,6 +43,8 @@ _MATCHER: Final = re.compile(rf"(\w+)(=~|!~|!=|=)({_STRING})")
 _COMPARISON: Final = re.compile(r"(==|!=|>=|<=|>|<)(?= ?[\d.])")
 #: They count what a scheduler does not do while all is well, and have no series before it happens.
 RARE: Final = {"aiokube_scheduler_credential_failures_total"}
+#: Only extenders in shadow have it: no alert about the extenders on which pods depend is for them.
+COMPARED: Final = "aiokube_scheduler_extender_shadow_comparisons_total"
 
 
 class Selector(NamedTuple):
@@ -143,8 +145,10 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         ]
         for extender in extenders[1:]:
             extender["managedResources"][0]["ignoredByScheduler"] = True
-        with scheduler(cluster, folder, port, extenders=extenders) as url:
+        tried = {"urlPrefix": f"{second}/tried", **options}
+        with scheduler(cluster, folder, port, tried, extenders=extenders) as url:
             keep_busy(cluster)
+            wait_for("an answer in shadow", lambda: COMPARED in scraped(url))
             yield url
 
 
@@ -160,7 +164,11 @@ def refuse(_request: Any) -> Filtered:
 
 
 @contextlib.contextmanager
-def scheduler(cluster: Cluster, folder: Path, port: int, **settings: Any) -> Iterator[str]:
+def scheduler(
+    cluster: Cluster, folder: Path, port: int, tried: dict[str, Any], **settings: Any
+) -> Iterator[str]:
+    """``tried``: an extender in shadow."""
+    settings["extenders"].append(tried)
     first = {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",
@@ -168,7 +176,12 @@ def scheduler(cluster: Cluster, folder: Path, port: int, **settings: Any) -> Ite
         **settings,
     }
     file = folder / "scheduler.yaml"
-    file.write_text(yaml.safe_dump(first))
+    second = {
+        "apiVersion": "aiokube-scheduler.io/v1alpha1",
+        "kind": "AiokubeSchedulerConfiguration",
+        "extenders": [{"urlPrefix": tried["urlPrefix"], "shadow": True}],
+    }
+    file.write_text(yaml.safe_dump_all([first, second]))
     arguments = ["app", "run", f"--config={file}", f"--secure-port={port}"]
     arguments += ["--bind-address=127.0.0.1", "--insecure-http"]
     process = Process([*arguments, "--authorization-always-allow-paths=/*"], folder / "log")
@@ -233,6 +246,8 @@ def test_every_expression_finds_data(address: str) -> None:
     assert without_data(address, EXPRESSIONS) == set()
     assert all(selectors(expression) for expression in ALL.values())
     assert len(EXPRESSIONS) + len(SHADOW) == len(ALL) + 2
+    for name in ("AiokubeSchedulerExtenderIsDown", "AiokubeSchedulerExtenderFails"):
+        assert f'unless on (extender) {COMPARED}{{job="{JOB}"}}' in alerts()[name]
 
 
 @pytest.fixture(scope="module")

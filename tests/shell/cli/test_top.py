@@ -58,6 +58,9 @@ def test_states():
     assert "Pod: no data for 200 s" in shown(model)
     model.sections["health"] = [["shutdown", "process is shutting down", True]]
     assert "✗ not ready" in shown(model)
+    assert "kubelets" not in shown(model)
+    model.sections["kubeletRejections"] = {"OutOfcpu": 1200, "NodeAffinity": 1}
+    assert "pods that kubelets rejected: OutOfcpu 1,200, NodeAffinity 1" in shown(model)
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])

@@ -37,6 +37,7 @@ class Studio:
         self.telemetry = Telemetry(self.clock, np.random.default_rng(1))
         self.now = 100.0
         self.health = [("ping", "", True)]
+        self.rejected: dict[str, int] = {}
         sources = FeedSources(
             state=self.state,
             events=self.telemetry.recent,
@@ -45,6 +46,7 @@ class Studio:
             attempts=self.telemetry.attempts,
             queue=self.telemetry.queue,
             extenders=self.telemetry.extender_metrics,
+            kubelet_rejections=self.rejected,
             health=lambda: self.health,
             leadership=lambda: Leadership(leading=True, identity="me", holder="me"),
             wall=self.clock.wall,
@@ -469,6 +471,16 @@ def test_extenders_and_preemptions():
     assert 0.008 < extender["latency"][0] <= 0.016
     ((_, preemptor, node, some, count),) = model.streams["preemptions"]
     assert (preemptor, node, len(some), count) == ("default/vip", "n1", module.MAX_VICTIMS, 12)
+
+
+def test_rejections_of_kubelets():
+    studio = Studio()
+    model, seen = studio.open(), studio.feed.version
+    assert model.sections["kubeletRejections"] == {}
+    studio.rejected["OutOfcpu"] = 2
+    studio.advance()
+    studio.follow(model, seen)
+    assert model.sections["kubeletRejections"] == {"OutOfcpu": 2}
 
 
 def test_text_that_is_no_text_is_sent_all_the_same():

@@ -148,6 +148,8 @@ function drawHealth() {
   at("f-p50").textContent = duration(rates.attempt[0]);
   at("f-p99").textContent = duration(rates.attempt[1]);
   const lines = [...failed, ...degraded].map(([name, problem, fatal]) => element("li", { class: fatal ? "fatal" : "" }, `${name}: ${problem}`));
+  const rejected = Object.entries(model.sections.kubeletRejections || {}).map(([reason, number]) => `${reason} ${count(number)}`);
+  if (rejected.length) lines.push(element("li", {}, `pods that kubelets rejected: ${rejected.join(", ")}`));
   put(at("checks"), lines.map((line) => line.textContent).join("\n"), () => lines);
 }
 
