@@ -380,7 +380,11 @@ class Judge:
         verdict = msgspec.structs.replace(
             verdict, victims=tuple(sorted(pod.key for pod in seen.values()))
         )
-        if seen and not expected.keys() <= seen.keys():
+        if (
+            seen
+            and not expected.keys() <= seen.keys()
+            and not self._moments.nominates_others(outcome)
+        ):
             others = Victims(tuple(by_importance(seen.values())), there.num_pdb_violations)
             if loss(others) == loss(there):  # pods that are alike
                 return msgspec.structs.replace(verdict, kind=TIE, plugins=())

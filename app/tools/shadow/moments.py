@@ -253,6 +253,17 @@ class Moments:
             if number >= len(ahead):
                 break
 
+    def nominates_others(self, outcome: Outcome) -> bool:
+        """Whether other pods were nominated to the same node about now: it does not show whose victims are whose then."""
+        timeline = self._timeline
+        return any(
+            e.outcome is not None
+            and e.outcome.message is not None
+            and e.outcome.node == outcome.node
+            and e.outcome.pod.uid != outcome.pod.uid
+            for e in (*timeline.behind, *timeline.near())
+        )
+
     def victims_seen(self, node: str, *, behind_only: bool = False) -> dict[str, Pod]:
         """The pods on a node that were evicted about now, by uid."""
         evictions = self._evictions(node, behind_only=behind_only)

@@ -354,6 +354,23 @@ def test_the_evicted_pods_are_compared(player, evicted):
         assert verdict.plugins == ("DefaultPreemption",)
 
 
+def test_victims_on_a_node_to_which_others_are_nominated_are_not_compared(player):
+    """It does not show for which of the preemptors a pod is evicted."""
+    player.node("a", status={"allocatable": {"cpu": "3", "memory": "16Gi", "pods": "110"}})
+    pods = {}
+    for name, priority in (("v0", 0), ("v1", 0), ("dear", 50)):
+        waiting = player.pod(name, spec=requests("1") | {"priority": priority})
+        pods[name] = player.versioned(waiting, node_name="a")
+        player.tell(Pod, waiting, pods[name])
+    player.catch_up()
+    first, second = (player.pod(n, spec=requests("1") | {"priority": 100}) for n in ("p", "q"))
+    reason = PodCondition(type="DisruptionTarget", status="True", reason="PreemptionByScheduler")
+    for preemptor in (first, second):
+        player.show(Pod, preemptor, player.decide(preemptor))
+    player.show(Pod, pods["dear"], player.versioned(pods["dear"], conditions=(reason,)))
+    assert player.catch_up()[0].kind in {"same", "tie"}
+
+
 def test_state_is_restored_after_every_order(player):
     player.node("a")
     player.node("b", status={"allocatable": {"cpu": "8", "memory": "32Gi", "pods": "110"}})
