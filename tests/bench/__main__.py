@@ -15,6 +15,7 @@ from app.cli.process import explained, run_loop
 from app.kube.errors import KubeError
 from app.tools.subprocesses import ChildFailed, interruptible
 from tests.bench.cluster import NotOurs
+from tests.bench.extender import FAILING
 from tests.bench.measuring import OURS, Load, Place, embedded_cluster, measure
 from tests.bench.results import (
     Result,
@@ -30,11 +31,15 @@ from tests.bench.workload import SHAPES
 POSITIVE = click.IntRange(min=1)
 
 
-def _read_delay(_context: click.Context, _option: click.Parameter, text: str) -> str:
-    """Milliseconds, ``never``, or nothing."""
-    if text and text != "never" and not text.replace(".", "", 1).isdecimal():
-        raise click.BadParameter(f"{text!r} is neither a number of milliseconds nor 'never'")
-    return text
+def _read_delays(
+    _context: click.Context, _option: click.Parameter, texts: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Milliseconds, a word for an extender that fails, or nothing."""
+    for text in texts:
+        if text not in ("", *FAILING) and not text.replace(".", "", 1).isdecimal():
+            said = f"{text!r} is neither a number of milliseconds nor one of {', '.join(FAILING)}"
+            raise click.BadParameter(said)
+    return texts
 
 
 @click.command(context_settings={"show_default": True})
@@ -52,10 +57,12 @@ def _read_delay(_context: click.Context, _option: click.Parameter, text: str) ->
 @click.option("--padding", default=0, metavar="BYTES", help="Makes nodes larger.")
 @click.option(
     "--extender",
-    default="",
-    callback=_read_delay,
-    metavar="MS|never",
-    help="Ask an extender that takes so long to answer filter and prioritize; 0: at once.",
+    multiple=True,
+    default=("",),
+    callback=_read_delays,
+    metavar="MS|never|crash|nonsense",
+    help="Ask an extender that takes so long to answer filter and prioritize; 0: at once. May be given several times, also "
+    "empty for none: in turn, with ratios of the first.",
 )
 @click.option("--whole-nodes", is_flag=True, help="Send the extender nodes instead of names.")
 @click.option("--ignorable", is_flag=True, help="The extender may fail.")
@@ -75,6 +82,7 @@ def _read_delay(_context: click.Context, _option: click.Parameter, text: str) ->
 @click.option("--group-size", type=POSITIVE, default=4, help="Pods of a group (shape gang).")
 @click.option("--min-count", default=0, help="Pods of a group that go together; 0: all.")
 @click.option("--racks", default=0, help="Racks, in one of which each group goes; 0: none.")
+@click.option("--seed", default=1, help="Of this scheduler.")
 @click.option("--timeout", "timeout_seconds", default=300.0, help="Seconds for a round.")
 @click.option("--rounds", type=POSITIVE, default=1)
 @click.option(
@@ -108,6 +116,7 @@ def main(
     at_most_memory: float | None,
     logs: Path | None,
     feeds: tuple[int, ...],
+    extender: tuple[str, ...],
     output: str,
     **load: object,
 ) -> None:
@@ -118,9 +127,14 @@ def main(
     """
     schedulers = {"ours": ours} | ({"theirs": theirs} if theirs else {})
     rivals = [
-        Rival(_name(who, count), command, Load(feeds=count, **load))  # type: ignore[arg-type]  # click's types
+        Rival(
+            _name(who, count, delay if len(extender) > 1 else ""),
+            command,
+            Load(feeds=count, extender=delay, **load),  # type: ignore[arg-type]  # click's types
+        )
         for who, command in schedulers.items()
         for count in feeds
+        for delay in dict.fromkeys(extender)
     ]
     wanted = Thresholds(
         pods_per_s=at_least, cpu_ms_per_pod=at_most_cpu, peak_memory_mb=at_most_memory
@@ -143,8 +157,9 @@ class Rival(NamedTuple):
     load: Load
 
 
-def _name(who: str, feeds: int) -> str:
-    return f"{who}-{feeds}-feeds" if feeds else who
+def _name(who: str, feeds: int, extender: str) -> str:
+    name = f"{who}-{feeds}-feeds" if feeds else who
+    return f"{name}-extender-{extender}" if extender else name
 
 
 async def _run(
@@ -197,7 +212,9 @@ def _conclude(results: Mapping[str, Sequence[Result]], wanted: Thresholds, outpu
             click.echo(json.dumps({"scheduler": name, **medians(some)}))
     else:
         for name, compared in others:
-            click.echo(f"{first} / {name}: {json.dumps(ratios(measured, compared))}")
+            alike = sum(a.decisions == b.decisions for a, b in zip(measured, compared, strict=True))
+            told = json.dumps(ratios(measured, compared))
+            click.echo(f"{first} / {name}: {told}, the same decisions in {alike} rounds")
     missing = [text for result in measured for text in shortfalls(result, wanted)]
     for text in missing:
         click.echo(f"Error: {text}", err=True)

@@ -1,4 +1,4 @@
-"""``python -m tests.bench.extender``: passes every node, at once, after a delay, or never.
+"""``python -m tests.bench.extender``: passes every node, at once, after a delay, or never; or crashes, or answers nonsense.
 
 It finds the node names by scanning the bytes, so that what is measured is the scheduler and not this program.
 """
@@ -6,7 +6,9 @@ It finds the node names by scanning the bytes, so that what is measured is the s
 import argparse
 import asyncio
 import functools
+import itertools
 import json
+import os
 import re
 from typing import Final
 
@@ -16,6 +18,15 @@ _NODE: Final = re.compile(rb'\{"metadata":\{"name":"([^"]+)"')
 _NAMES: Final = b'"NodeNames":['
 _WHOLE: Final = b'"Nodes":{'
 _MAX_BODY: Final = 1 << 30
+FAILING: Final = ("never", "crash", "nonsense")
+"""The ways in which it fails; ``crash``: the process ends at the first request."""
+_NONSENSE: Final = (
+    b"\x00\xff nonsense",
+    b'{"NodeNames": 7, "Nodes": [[]], "FailedNodes": "x"}',
+    b'{"NodeNames": ["no-such-node", "node-00000", "node-00000"], "FailedNodes": {"": ""}}',
+    b'[{"Host": "no-such-node", "Score": 1e99}, {"Host": null}]',
+    b"[" * 100_000,
+)
 
 
 def node_names(body: bytes) -> list[str]:
@@ -28,10 +39,12 @@ def node_names(body: bytes) -> list[str]:
 
 
 class Extender:
-    """Counts its calls; ``delay`` in seconds, None for never."""
+    """Answers after ``delay`` seconds, or fails in one of the ways of ``FAILING``."""
 
-    def __init__(self, delay: float | None) -> None:
+    def __init__(self, delay: float, failing: str = "") -> None:
         self._delay = delay
+        self._failing = failing
+        self._nonsense = itertools.cycle(_NONSENSE)
 
     def application(self) -> web.Application:
         """The two verbs."""
@@ -43,6 +56,8 @@ class Extender:
     async def filter(self, request: web.Request) -> web.Response:
         """Every node passes."""
         body = await self._read(request)
+        if self._failing:
+            return self._no_sense()
         names = node_names(body)
         if _WHOLE in body:
             items = [{"metadata": {"name": name}} for name in names]
@@ -52,25 +67,33 @@ class Extender:
     async def prioritize(self, request: web.Request) -> web.Response:
         """Every node is as good as any other."""
         names = node_names(await self._read(request))
+        if self._failing:
+            return self._no_sense()
         return web.json_response([{"Host": name, "Score": 1} for name in names])
 
     async def _read(self, request: web.Request) -> bytes:
         body = await request.read()
-        if self._delay is None:
+        if self._failing == "crash":
+            os._exit(1)
+        if self._failing == "never":
             await asyncio.Event().wait()
-        elif self._delay:
+        if self._delay:
             await asyncio.sleep(self._delay)
         return body
+
+    def _no_sense(self) -> web.Response:
+        return web.Response(body=next(self._nonsense), content_type="application/json")
 
 
 def main() -> None:
     """The command."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.extender", description=__doc__)
-    parser.add_argument("--delay", default="0", help="milliseconds before each answer, or 'never'")
-    arguments = parser.parse_args()
-    delay = None if arguments.delay == "never" else float(arguments.delay) / 1000
+    said = f"milliseconds before each answer, or {', '.join(FAILING)}"
+    parser.add_argument("--delay", default="0", help=said)
+    told = parser.parse_args().delay
+    extender = Extender(0.0, told) if told in FAILING else Extender(float(told) / 1000)
     web.run_app(
-        Extender(delay).application(),
+        extender.application(),
         host="127.0.0.1",
         port=0,
         access_log=None,

@@ -20,7 +20,7 @@ from tests.bench.results import Measured, Result
 from tests.bench.usage import Usage, usage
 
 OURS: Final = (
-    f"{shlex.quote(sys.executable)} -m app run --config {{config}} "
+    f"{shlex.quote(sys.executable)} -m tests.bench.seeded {{seed}} run --config {{config}} "
     "--bind-address=127.0.0.1 --secure-port={port} --feature-gates={gates}"
 )
 """The command of this scheduler."""
@@ -45,7 +45,7 @@ class Load:
     padding: int = 0
     """Bytes added to each node."""
     extender: str = ""
-    """Milliseconds before each answer of an extender, ``never``, or empty for no extender."""
+    """Milliseconds before each answer of an extender, ``never``, ``crash``, ``nonsense``, or empty for no extender."""
     whole_nodes: bool = False
     """Send the extender whole nodes instead of names."""
     ignorable: bool = False
@@ -57,6 +57,8 @@ class Load:
     min_count: int = workload.Gangs().minimum
     racks: int = workload.Gangs().racks
     """See workload.Gangs; only for the shape ``gang``."""
+    seed: int = 1
+    """Of this scheduler."""
     timeout_seconds: float = 300.0
 
     @property
@@ -112,6 +114,7 @@ async def measure(load: Load, place: Place, scheduler: str, *, wipe: bool = Fals
         with reserved_port() as port:
             values = {"config": config, "kubeconfig": place.kubeconfig, "port": port}
             values["gates"] = load.gangs.gates(load.shape)
+            values["seed"] = load.seed
             for name, value in values.items():
                 scheduler = scheduler.replace(f"{{{name}}}", str(value))
             async with _listeners(load, place, port) as received:
@@ -186,7 +189,7 @@ async def _listeners(load: Load, place: Place, port: int) -> AsyncIterator[Recei
 def _extender_text(load: Load) -> str:
     if not load.extender:
         return ""
-    answers = "never answers" if load.extender == "never" else f"{load.extender} ms"
+    answers = f"{load.extender} ms" if load.extender[0].isdecimal() else load.extender
     return f"{answers}, {'whole nodes' if load.whole_nodes else 'names'}"
 
 
@@ -222,6 +225,7 @@ async def _run(cluster: Cluster, load: Load, command: list[str], place: Place) -
                 started,
                 bindings.at,
                 bindings.on,
+                bindings.pods,
                 bindings.usage_at_first.cpu,
                 bindings.usage.cpu,
                 bindings.usage.peak_memory,
@@ -254,15 +258,17 @@ class _Bindings:
         self._wanted: Final = wanted
         self.at: Final[list[float]] = []
         self.on: Final[list[str]] = []
+        self.pods: Final[list[str]] = []
         self.usage = Usage(0.0, 0)
         self.usage_at_first = Usage(0.0, 0)
 
     async def follow(self, cluster: Cluster, since: str) -> None:
         """Returns when all were seen."""
         async with contextlib.aclosing(cluster.bindings(since)) as bindings:
-            async for _, node in bindings:
+            async for pod, node in bindings:
                 self.at.append(_now())
                 self.on.append(node)
+                self.pods.append(pod)
                 if len(self.at) >= self._wanted:
                     return
 

@@ -1,6 +1,7 @@
 """What a round gives, how it is shown, and what may be demanded of it."""
 
 import dataclasses
+import hashlib
 import json
 import math
 import statistics
@@ -44,6 +45,8 @@ class Result:
     """Of the scheduler, MiB."""
     nodes_used: int
     most_pods_on_a_node: int
+    decisions: str
+    """The same for rounds in which each pod got the same node."""
 
     @property
     def complete(self) -> bool:
@@ -58,6 +61,7 @@ class Measured:
     started: float
     bound_at: Sequence[float]
     bound_on: Sequence[str]
+    bound_pods: Sequence[str]
     cpu_at_first: float
     cpu: float
     peak_memory: int
@@ -86,7 +90,13 @@ class Measured:
             "peak_memory_mb": _rounded(self.peak_memory / 2**20, 1),
             "nodes_used": len(per_node),
             "most_pods_on_a_node": max(per_node, default=0),
+            "decisions": _digest(self.bound_pods, self.bound_on),
         }
+
+
+def _digest(pods: Sequence[str], nodes: Sequence[str]) -> str:
+    text = repr(sorted(zip(pods, nodes, strict=True)))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _rounded(value: float, digits: int = 3) -> float:

@@ -575,7 +575,9 @@ class Cluster:
 # ------------------------------------------------------------ a run
 
 
-async def _agreement(load: Load, percentage: int, folder: Path, *, shadowed: bool) -> Object:
+async def _agreement(
+    load: Load, percentage: int, folder: Path, *, shadowed: bool, world: str
+) -> Object:
     async with _place(folder) as place, _connected(place) as client:
         cluster = Cluster(client, load)
         await cluster.fill()
@@ -585,7 +587,7 @@ async def _agreement(load: Load, percentage: int, folder: Path, *, shadowed: boo
         shadow = scheduler = None
         try:
             if shadowed:
-                shadow = _start_shadow(place, config, journal)
+                shadow = _start_shadow(place, config, journal, f"--world={world}")
             log = folder / "scheduler.log"
             async with child(place.scheduler("scheduler", percentage), log=log) as running:
                 scheduler = running
@@ -607,9 +609,9 @@ async def _agreement(load: Load, percentage: int, folder: Path, *, shadowed: boo
         return _told(load, percentage, cluster, place, journal, before, after, lasted, shadow)
 
 
-def _start_shadow(place: Place, config: Path, journal: Path) -> Process:
+def _start_shadow(place: Place, config: Path, journal: Path, *more: str) -> Process:
     arguments = ["app", "shadow", f"--config={config}", f"--kubeconfig={place.shadow_kubeconfig()}"]
-    arguments += [f"--journal={journal}", "--secure-port=0", "--summary-interval=5"]
+    arguments += [f"--journal={journal}", "--secure-port=0", "--summary-interval=5", *more]
     shadow = Process(arguments, place.folder / "shadow.log")
     wait_for("the shadow is ready", lambda: "nothing is written" in shadow.output(), 300)
     return shadow
@@ -698,6 +700,9 @@ def _told(
         "summary": report["summary"],
         "boundWithoutVerdict": _not_judged(cluster, journal)[:20],
     }
+    if (worlds := report.get("worlds")) is not None:
+        told["largestDifference"] = worlds["largestDifference"]
+        told["utilization"] = {name: worlds[name]["utilization"] for name in ("theirs", "mine")}
     if place.real is not None:
         events = place.real.audited(_USER)
         told["requests"] = dict(Counter(event["verb"] for event in events))
@@ -715,7 +720,8 @@ def _report(journal: Path) -> Object:
 def _verdicts(journal: Path) -> Iterator[Object]:
     for file in sorted(journal.glob("*.jsonl")):
         with file.open() as lines:
-            yield from (json.loads(line) for line in lines if line.endswith("\n"))
+            told = (json.loads(line) for line in lines if line.endswith("\n"))
+            yield from (line for line in told if "class" in line)  # others are comparisons
 
 
 # ------------------------------------------------------------ cost
@@ -760,7 +766,9 @@ async def _cost(load: Load, percentage: int, folder: Path, idle: float) -> Objec
                     **dataclasses.asdict(load),
                     "percentageOfNodesToScore": percentage,
                     "server": "real" if place.real is not None else "embedded",
-                    **await _phases(cluster, idle, scheduler.pid, standby.pid, shadow.pid),
+                    **await _phases(
+                        cluster, idle, scheduler.pid, standby.pid, shadow.pid, folder / "journal"
+                    ),
                 }
             finally:
                 for process in (shadow, standby):
@@ -769,7 +777,7 @@ async def _cost(load: Load, percentage: int, folder: Path, idle: float) -> Objec
 
 
 async def _phases(
-    cluster: Cluster, idle: float, scheduler: int, standby: int, shadow: int
+    cluster: Cluster, idle: float, scheduler: int, standby: int, shadow: int, journal: Path
 ) -> Object:
     """What the processes use while nothing happens, and while pods are decided."""
     await asyncio.sleep(5.0)
@@ -786,6 +794,11 @@ async def _phases(
     began = time.monotonic()
     await cluster.create()
     told["deciding"] = _looks(processes, began) | cluster.rates()
+    await asyncio.sleep(
+        2.0
+    )  # a journal is written twice a second, an outcome is held back for less than one
+    seconds, verdicts = told["deciding"]["seconds"], sum(1 for _ in _verdicts(journal))
+    told["deciding"]["verdictsPerSecond"] = round(verdicts / seconds, 1)
     await cluster.end(watching)
     for phase in ("idle", "deciding"):
         standing, shadowing = told[phase]["standby"], told[phase]["shadow"]
@@ -835,11 +848,14 @@ def main() -> None:
 @click.option("--percentage", default=100, help="percentageOfNodesToScore; 0 is adaptive.")
 @click.option("--seed", default=1)
 @click.option("--alone", is_flag=True, help="Without a shadow, to compare the throughput.")
+@click.option("--world", type=click.Choice(["theirs", "mine"]), default="theirs")
 @_KEEP
-def agreement(percentage: int, alone: bool, keep: Path | None, **load: Any) -> None:
+def agreement(percentage: int, alone: bool, world: str, keep: Path | None, **load: Any) -> None:
     """Let a scheduler decide, and report what a shadow of the same configuration says."""
     with _folder(keep) as folder:
-        told = asyncio.run(_agreement(Load(**load), percentage, folder, shadowed=not alone))
+        told = asyncio.run(
+            _agreement(Load(**load), percentage, folder, shadowed=not alone, world=world)
+        )
     click.echo(json.dumps(told))
 
 

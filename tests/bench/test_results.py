@@ -27,6 +27,7 @@ MEASURED = Measured(
     started=100.0,
     bound_at=[101.0, 101.5, 103.0],
     bound_on=["a", "b", "a"],
+    bound_pods=["p", "q", "r"],
     cpu_at_first=1.0,
     cpu=1.6,
     peak_memory=64 * 2**20,
@@ -211,3 +212,13 @@ def test_the_extender_finds_the_names_in_both_forms():
         b'{"metadata":{"name":"a"},"spec":{}},{"metadata":{"name":"b"},"spec":{}}]},"NodeNames":null}'
     )
     assert node_names(names) == node_names(whole) == ["a", "b"]
+
+
+def test_decisions_are_compared_by_pod_in_any_order():
+    first = MEASURED.figures()["decisions"]
+    again = dataclasses.replace(
+        MEASURED, bound_pods=["q", "r", "p"], bound_on=["b", "a", "a"], cpu=9.0
+    )
+    other = dataclasses.replace(MEASURED, bound_on=["b", "a", "a"])
+    assert again.figures()["decisions"] == first
+    assert other.figures()["decisions"] != first
