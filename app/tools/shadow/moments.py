@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
+from app.model.objects import Node
 from app.model.pod import Pod
 from app.tools.shadow.timeline import Entry, Outcome, Timeline, may_be_later, precedes
 
@@ -275,12 +276,21 @@ def _other_kinds(
 ) -> Iterator[tuple[Sequence[Entry], Sequence[Entry]]]:
     """Orders in which changes of nodes, claims and the like come earlier or later: they arrive by watches of their own."""
     undone, pulled, _ = base
-    before = [e for e in behind if e.change.kind is not Pod]
-    after = [e for e in ahead if e.change.kind is not Pod]
-    for number in range(1, min(len(before), _OTHER_KINDS) + 1):
-        yield (*undone, *before[-number:]), pulled
-    for number in range(1, min(len(after), _OTHER_KINDS) + 1):
-        yield undone, (*pulled, *after[:number])
+    for is_moved in (_is_of_node, _is_of_other_kind):
+        before = [e for e in behind if is_moved(e)]
+        after = [e for e in ahead if is_moved(e)]
+        for number in range(1, min(len(before), _OTHER_KINDS) + 1):
+            yield (*undone, *before[-number:]), pulled
+        for number in range(1, min(len(after), _OTHER_KINDS) + 1):
+            yield undone, (*pulled, *after[:number])
+
+
+def _is_of_node(entry: Entry) -> bool:
+    return entry.change.kind is Node
+
+
+def _is_of_other_kind(entry: Entry) -> bool:
+    return entry.change.kind is not Pod
 
 
 def has_claims(pod: Pod) -> bool:

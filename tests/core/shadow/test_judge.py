@@ -4,7 +4,13 @@ import msgspec
 import pytest
 
 from app.framework.testing import make_node, make_object
-from app.model.objects import Node, PersistentVolumeClaim, PodCondition, StorageClass
+from app.model.objects import (
+    Node,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    PodCondition,
+    StorageClass,
+)
 from app.model.pod import Pod
 from app.model.pod_groups import GROUP_LABEL, LabelledPodGroup, PodGroup
 from tests.core.shadow.playing import Player, world
@@ -369,6 +375,25 @@ def test_victims_on_a_node_to_which_others_are_nominated_are_not_compared(player
         player.show(Pod, preemptor, player.decide(preemptor))
     player.show(Pod, pods["dear"], player.versioned(pods["dear"], conditions=(reason,)))
     assert player.catch_up()[0].kind in {"same", "tie"}
+
+
+def test_a_change_of_a_node_is_found_behind_many_of_volumes(player):
+    """Each kind has a watch of its own. The pod was tried before, so that its place in the queue is not known."""
+    node = player.node("a")
+    pod = player.pod("p", spec=requests("100"))
+    first = player.decide(pod)
+    player.show(Pod, pod, first)
+    player.catch_up()
+    player.now += 5
+    player.node("b")
+    second = player.decide(first)
+    spec = msgspec.structs.replace(node.spec, unschedulable=True)
+    player.show(Node, node, msgspec.structs.replace(node, spec=spec))
+    for number in range(8):
+        volume = {"metadata": {"name": f"v{number}"}, "spec": {"capacity": {"storage": "1Gi"}}}
+        player.show(PersistentVolume, None, make_object(PersistentVolume, volume))
+    player.show(Pod, first, second)
+    assert [v.kind for v in player.catch_up()] == ["race"]
 
 
 def test_state_is_restored_after_every_order(player):
