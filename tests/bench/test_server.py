@@ -7,7 +7,14 @@ from app.sim.resources.kinds import NAMESPACES, NODES, PODS
 from tests.bench import workload
 from tests.bench.server import fill
 
-LOAD = {"nodes": 4, "pods": 2, "apart_every": 3, "zones": 2, "padding": 0}
+LOAD = {
+    "nodes": 4,
+    "pods": 2,
+    "apart_every": 3,
+    "zones": 2,
+    "padding": 0,
+    "gangs": workload.Gangs(),
+}
 
 
 @pytest.mark.parametrize("shape", ["basic", "preemption"])
