@@ -16,7 +16,6 @@ from urllib.parse import unquote
 
 import aiohttp
 from aiohttp.client_reqrep import ConnectionKey
-from multidict import CIMultiDict
 from yarl import URL
 
 from app.http.connection import Answer as HTTPAnswer
@@ -433,7 +432,8 @@ class Exchange:
         self._body = answer.body
         if not whole:
             self._body_error = aiohttp.ClientPayloadError("the body is not complete")
-        result = HTTPAnswer(answer.status, CIMultiDict(answer.headers))
+        lines = [(name.encode(), value.encode()) for name, value in answer.headers.items()]
+        result = HTTPAnswer(answer.status, lines)
         loop.call_from_world(self._set, result, None)
 
     def break_off(self) -> None:
