@@ -115,7 +115,7 @@ async def watch_forever(
     complaints = _Complaints(feed.kind.name)
     while True:
         try:
-            async with aclosing(_newest_version(reader, feed, rng)) as updates:
+            async with aclosing(_list_and_follow(reader, feed, rng)) as updates:
                 async for update in updates:
                     feed.served = feed.known = True
                     if update and not isinstance(update, ListPart):
@@ -124,7 +124,11 @@ async def watch_forever(
         except Gone as err:
             logger.info("%s: the server's history is gone, listing again: %s", feed.kind.name, err)
         except NotFound as err:
-            if not feed.known and await is_absent(reader, feed.kind.path):
+            asks = not feed.known or bool(feed.kind.older)
+            absent = asks and await is_absent(reader, feed.kind.path)
+            if absent and feed.try_older():
+                continue
+            if absent and not feed.known:
                 feed.served = False
                 if not feed.kind.optional:
                     complaints.note(err, "The server does not have %s, taken for empty: %s")
@@ -134,10 +138,7 @@ async def watch_forever(
             complaints.note(err, "Cannot list and watch %s: %s")
         except Forbidden as err:
             complaints.note(err, "Cannot list and watch %s: %s")
-            since = loop.time() - began
-            if feed.kind.optional and not feed.known and since >= FORBIDDEN_SECONDS:
-                if feed.served:
-                    logger.warning("%s counts as absent: it may not be read", feed.kind.name)
+            if _counts_as_absent(feed, loop.time() - began):
                 feed.served = False
                 yield ListPart({}, frozenset())
                 await asyncio.sleep(FORBIDDEN_RETRY * (1.0 + rng.random()))
@@ -147,20 +148,12 @@ async def watch_forever(
         await asyncio.sleep(backoff.next())
 
 
-async def _newest_version(
-    reader: Reader, feed: KindFeed[T], rng: np.random.Generator
-) -> AsyncGenerator[Update[T], None]:
-    """Lists and follows the newest version of the kind that the server has. Raises NotFound if it has none."""
-    while True:
-        try:
-            async with aclosing(_list_and_follow(reader, feed, rng)) as updates:
-                async for update in updates:
-                    yield update
-        except NotFound:
-            if not feed.kind.older or not await is_absent(reader, feed.kind.path):
-                raise
-            if not feed.try_older():
-                raise  # of the oldest version
+def _counts_as_absent(feed: KindFeed[T], seconds: float) -> bool:
+    """Whether a kind counts as absent that could not be read for so many seconds; logs it the first time."""
+    absent = feed.kind.optional and not feed.known and seconds >= FORBIDDEN_SECONDS
+    if absent and feed.served:
+        logger.warning("%s counts as absent: it may not be read", feed.kind.name)
+    return absent
 
 
 async def _list_and_follow(

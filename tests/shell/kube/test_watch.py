@@ -459,6 +459,19 @@ async def test_the_newest_version_that_is_served_is_watched(served, used, caplog
     assert not caplog.text
 
 
+async def test_a_question_about_a_version_that_fails_does_not_make_the_kind_absent():
+    transport = versions(["v1alpha2"])
+    answer, failures = transport.handler, [refused(503, "busy")]
+    asked = f"{VERSIONED.older[0].rpartition('/')[0]}"
+    transport.handler = lambda sent: (
+        failures.pop() if failures and sent.path == asked else answer(sent)
+    )
+    feed = KindFeed(VERSIONED)
+    assert await take(watch_forever(transport, feed, rng()), 1) == [[]]
+    assert not failures
+    assert (feed.kind.path, feed.served) == (VERSIONED.older[1], True)
+
+
 async def test_a_server_that_changes_its_version_is_followed(looptime):
     served = ["v1alpha2"]
     transport = versions(served)
