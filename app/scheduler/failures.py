@@ -42,6 +42,8 @@ class FailureHandler:
         self.given_up: Final = given_up
         self._emit: Final = parts.sink
         self._clock: Final = parts.clock
+        #: How many times a pod was requeued because no node takes it.
+        self.rejections = 0
 
     def skipped_deleting(self, pod: Pod) -> None:
         """A pod that is being deleted was popped."""
@@ -111,7 +113,7 @@ class FailureHandler:
         else:
             diagnosis.unschedulable_plugins.add(status.plugin)
         self.requeue(assumed.queued, profile, diagnosis.message(), assumed.started, diagnosis)
-        self._state.freed(counted, self._clock.steady(), but=pod.uid)
+        self._state.freed(counted, self._clock.steady(), but=(pod.uid,))
 
     def requeue(
         self,
@@ -128,6 +130,7 @@ class FailureHandler:
         if diagnosis is None:
             queued.reject((), ())
         else:
+            self.rejections += 1
             queued.reject(diagnosis.unschedulable_plugins, diagnosis.pending_plugins)
         failure = self._state.fail(queued, self._clock.steady(), nominated_node=nominated_node)
         result = "unschedulable" if reason == UNSCHEDULABLE else "error"

@@ -197,6 +197,7 @@ class GroupCycle:
                     self._asking = None
         else:
             result, text = await cycle.run()
+        cycle.wake_others()
         if cycle.members:
             profile = cycle.members[0].queued.pod.spec.scheduler_name
             seconds = self.clock.monotonic() - cycle.started
@@ -245,6 +246,10 @@ class _Cycle:
             if extenders is None or self._questions is None
             else AskAhead(extenders, self._questions, self._attempt_ahead, slots)
         )
+        #: Pods that were counted on a node and no longer are, if other pods were rejected meanwhile.
+        self._freed: Final[list[Pod]] = []
+        #: How many times any pod had been rejected when this cycle began.
+        self._rejections = 0
         #: Without the pods that must not be tried.
         self.members: Final = [_Member(queued) for queued in pods]
         #: Pods that were taken back to be placed again, on the nodes that they had, by uid.
@@ -262,6 +267,7 @@ class _Cycle:
 
     async def run(self) -> tuple[GroupResult, str]:
         """Places the pods, then starts their binding cycles or requeues them. Returns the outcome and why it is not better."""
+        self._rejections = self._parent.failures.rejections
         try:
             await self._place_all()
             self._found_at = self._parent.clock.monotonic()
@@ -719,7 +725,7 @@ class _Cycle:
             self._parent.failures.undo(assumed, status)
 
     def _take_back(self, members: Sequence[_Member], *, again: bool = False) -> None:
-        """Unreserves and forgets the assumed pods among these, last first; wakes pods that may have been rejected meanwhile.
+        """Unreserves and forgets the assumed pods among these, last first.
 
         Extenders are told, but not yet of pods that are placed ``again``: these may come to the same nodes.
         """
@@ -735,8 +741,17 @@ class _Cycle:
                     self._moved[assumed.pod.uid] = assumed.pod
                 else:
                     self._moved.pop(assumed.pod.uid, None)
-            if self._parent.extenders is not None:
-                self._state.freed(counted, self._parent.clock.steady())
+            if self._parent.failures.rejections > self._rejections:
+                self._freed.append(counted)
+
+    def wake_others(self) -> None:
+        """Wakes pods that may have been rejected because of places that the group has given up.
+
+        To be called when its own pods are requeued: what they have given up does not help them.
+        """
+        own = frozenset(member.queued.pod.uid for member in self.members)
+        for pod in self._freed:
+            self._state.freed(pod, self._parent.clock.steady(), but=own)
 
     def _requeue(self, member: _Member, text: str) -> None:
         """Requeues a pod with its own message, or with ``text`` if it did fit.

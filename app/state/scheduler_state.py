@@ -486,9 +486,9 @@ class SchedulerState:
         if self.cluster.pod_groups.watched and self.is_unbound(assumed):
             self.cluster.pod_groups.put(self.pods[assumed.key], scheduled=False)
 
-    def freed(self, assumed: Pod, now: float, *, but: str = "") -> None:
-        """Moves the pods that may fit after ``forget``, except the one with uid ``but``."""
-        precheck = (lambda other: other.uid != but) if but else None
+    def freed(self, assumed: Pod, now: float, *, but: Collection[str] = ()) -> None:
+        """Moves the pods that may fit after ``forget``, except those with uids ``but``."""
+        precheck = (lambda other: other.uid not in but) if but else None
         self.queue.move_all(ASSIGNED_POD_DELETE, assumed, None, now, precheck=precheck)
         self._notify()
 

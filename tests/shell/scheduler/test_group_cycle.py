@@ -266,3 +266,25 @@ async def test_an_unforeseen_error_requeues_only_what_is_not_settled(monkeypatch
         assert bindings(world).keys() == {bound.name}
         assert place(world, bound) == OUTSIDE
         assert place(world, other) != OUTSIDE
+
+
+async def test_what_a_gang_gives_up_does_not_wake_its_own_pods():
+    """Two gangs with extenders, and room for neither: each is tried again after its backoff only."""
+    asked = []
+
+    def choose(verb, sent):
+        asked.append(verb)
+        return (
+            {"nodenames": sent.get("nodenames", sent.get("NodeNames"))} if verb == "filter" else []
+        )
+
+    async with running(
+        "a", extenders=lambda sink: [extender(choose, sink=sink, bind_verb="")]
+    ) as world:
+        for name in ("one", "two"):
+            gang(world, 5, name)
+            for i in range(5):
+                world.add(with_json(pod(f"{name}-{i}", name)))
+        await world.run_for(60)
+        assert bindings(world) == {}
+        assert asked.count("filter") < 400
