@@ -7,7 +7,7 @@ import os
 import sys
 from collections import Counter
 
-from tests.histories.bugs import BUGS
+from tests.histories.bugs import BUGS, GANG_BUGS
 from tests.histories.history import Outcome
 from tests.histories.playing import play, table, told
 
@@ -15,9 +15,10 @@ from tests.histories.playing import play, table, told
 _BATCH = 50
 
 
-def _batch(seeds: range, bug: str, without: list[str]) -> list[Outcome]:
+def _batch(seeds: range, bug: str, without: list[str], contests: bool) -> list[Outcome]:
     """The histories of some seeds, without their stories."""
-    return [o._replace(story=[]) for o in play(seeds, bug=bug, without=without)]
+    played = play(seeds, bug=bug, without=without, contests=contests)
+    return [o._replace(story=[]) for o in played]
 
 
 def main() -> int:
@@ -27,13 +28,17 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="the first seed (default: 0)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes side by side")
     parser.add_argument("--table", action="store_true", help="which faults hit which requests")
-    parser.add_argument("--bug", choices=sorted(BUGS), default="", help="plant this one")
+    parser.add_argument(
+        "--bug", choices=sorted(BUGS | GANG_BUGS), default="", help="plant this one"
+    )
     parser.add_argument(
         "--without", action="append", default=[], metavar="FAULT", help="leave out this fault"
     )
+    parser.add_argument("--contests", action="store_true", help="contests of gangs")
     given = parser.parse_args()
+    how = {"bug": given.bug, "without": given.without, "contests": given.contests}
     if given.seed is not None:
-        [outcome] = play([given.seed], bug=given.bug, without=given.without)
+        [outcome] = play([given.seed], **how)
         print(told(outcome))
         return int(bool(outcome.violations))
     last = given.first + given.histories
@@ -41,7 +46,7 @@ def main() -> int:
     counts: Counter[tuple[str, str]] = Counter()
     failed = 0
     with multiprocessing.Pool(given.jobs) as pool:
-        batch = functools.partial(_batch, bug=given.bug, without=given.without)
+        batch = functools.partial(_batch, **how)
         for outcomes in pool.imap_unordered(batch, batches):
             for outcome in outcomes:
                 counts.update(outcome.counts)

@@ -28,6 +28,7 @@ EVENTS = ("/apis/events.k8s.io/v1", "events")
 DEVICE_CLAIMS = ("/apis/resource.k8s.io/v1", "resourceclaims")
 DEVICE_CLASSES = ("/apis/resource.k8s.io/v1", "deviceclasses")
 SLICES = ("/apis/resource.k8s.io/v1", "resourceslices")
+POD_GROUPS = ("/apis/scheduling.k8s.io/v1alpha2", "podgroups")
 
 #: What the server has, by group and version.
 SERVED = {
@@ -35,7 +36,7 @@ SERVED = {
     for every in [
         [
             *(PODS, NODES, VOLUMES, CLAIMS, NAMESPACES, STORAGE_CLASSES, CSI_NODES, BUDGETS),
-            *(LEASES, EVENTS, DEVICE_CLAIMS, DEVICE_CLASSES, SLICES),
+            *(LEASES, EVENTS, DEVICE_CLAIMS, DEVICE_CLASSES, SLICES, POD_GROUPS),
             *[
                 ("/apis/storage.k8s.io/v1", name)
                 for name in ("csidrivers", "csistoragecapacities", "volumeattachments")
@@ -269,6 +270,8 @@ class ApiServer:
         """Carries out one request that is no watch."""
         path = parse(request.path)
         try:
+            if path.resource[1] and path.resource[0] not in SERVED:
+                raise _unknown
             match request.method:
                 case "GET" if path.name:
                     return Answer(200, self._found(path).raw)
@@ -378,7 +381,7 @@ class ApiServer:
         _same_version(old["metadata"], meta, path)
         _same_uid(old["metadata"], meta.pop("uid", None), path)
         meta.pop("resourceVersion", None)
-        if path.resource == PODS:
+        if path.resource in {PODS, POD_GROUPS}:
             status = old.get("status", {})
             for condition in patch["status"].pop("conditions", ()):
                 status = _with_condition(status, condition)
@@ -426,6 +429,9 @@ class ApiServer:
             watch.tell(entry)
 
 
+_unknown = RefusedError(404, "NotFound", "the server could not find the requested resource")
+
+
 def merged(old: Any, changes: Any) -> Any:
     """A JSON merge patch (RFC 7386)."""
     if not isinstance(changes, dict):
@@ -446,7 +452,7 @@ def _discovery(root: str) -> Answer:
         resources = [{"name": name} for name in SERVED[root]]
         return Answer(200, encode({"kind": "APIResourceList", "resources": resources}))
     if group:
-        raise RefusedError(404, "NotFound", "the server could not find the requested resource")
+        raise _unknown
     versions = [each.removeprefix("/apis/") for each in SERVED]
     groups = [{"versions": [{"groupVersion": version}]} for version in versions]
     return Answer(200, encode({"kind": "APIGroupList", "groups": groups}))

@@ -19,8 +19,10 @@ from app.kube.watch_decoder import KindFeed
 from app.kube.writer import KubeWriter
 from app.model.cluster_event import NODE_ADD
 from app.plugins.default_preemption.plugin import DefaultPreemption
+from app.plugins.gang_scheduling import GangScheduling
 from app.plugins.volume_binding.reservation import Waiter
 from app.scheduler.election.elector import LeaseElector
+from app.scheduler.group_cycle import _Cycle
 from app.scheduler.preemption import Evictor
 from app.scheduler.reports import Reports
 from app.state.devices import DeviceTracker
@@ -31,9 +33,13 @@ from app.state.scheduler_state import SchedulerState
 Plant = Callable[[], AbstractContextManager[object]]
 
 BUGS: dict[str, Plant] = {}
+#: Those that contests of gangs have to find.
+GANG_BUGS: dict[str, Plant] = {}
 
 
-def bug(plant: Callable[[], Iterator[AbstractContextManager[object]]]) -> Plant:
+def bug(
+    plant: Callable[[], Iterator[AbstractContextManager[object]]], bugs: dict[str, Plant] = BUGS
+) -> Plant:
     """Registers what is to be patched, by the function's name."""
 
     @contextmanager
@@ -43,8 +49,13 @@ def bug(plant: Callable[[], Iterator[AbstractContextManager[object]]]) -> Plant:
                 stack.enter_context(patch)
             yield
 
-    BUGS[plant.__name__.replace("_", " ")] = planted
+    bugs[plant.__name__.replace("_", " ")] = planted
     return planted
+
+
+def gang_bug(plant: Callable[[], Iterator[AbstractContextManager[object]]]) -> Plant:
+    """As ``bug``, for contests."""
+    return bug(plant, GANG_BUGS)
 
 
 # ---------------------------------------------------------------- those that it had
@@ -255,3 +266,25 @@ def victims_are_looked_for_on_another_node():
 @bug
 def evictions_do_not_say_which_pod_they_mean():
     yield mock.patch.object(writer, "delete_body", return_value=b"{}")
+
+
+# ---------------------------------------------------------------- those of gangs
+
+
+@gang_bug
+def half_a_gang_is_bound():
+    yield mock.patch.object(_Cycle, "_enough", return_value=True)
+
+
+@gang_bug
+def a_gang_that_does_not_fit_keeps_its_room():
+    def keep(self, members):
+        for member in members:
+            member.assumed = None
+
+    yield mock.patch.object(_Cycle, "_take_back", keep)
+
+
+@gang_bug
+def a_new_group_wakes_nobody():
+    yield mock.patch.object(GangScheduling, "_after_group", return_value=False)

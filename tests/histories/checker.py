@@ -27,6 +27,7 @@ from tests.histories import apiserver, devices, rules, storage
 from tests.histories.apiserver import (
     DEVICE_CLAIMS,
     NODES,
+    POD_GROUPS,
     PODS,
     VOLUMES,
     ApiServer,
@@ -90,12 +91,35 @@ class Checker(Watcher):
         pod = self._server.get(PODS, f"default/{binding['metadata']['name']}")
         if not uid:
             self.violated(f"{request} does not say which pod it means")
+        request.sender.binds(uid)
+        if pod is not None and pod["metadata"]["uid"] == uid:
+            self._gang_is_whole(request.sender, pod)
         if self._bound_by.get(uid) is request.sender and pod is not None:
             before = pod["spec"].get("nodeName")
             if pod["metadata"]["uid"] == uid and before != node:
                 self.violated(
                     f"{request.sender.name} binds {pod['metadata']['name']} to {node}, having bound it to {before}"
                 )
+
+    def _gang_is_whole(self, sender: Replica, pod: Manifest) -> None:
+        """As many pods of its gang as it needs have a node, or were given one and have gone since."""
+        name = pod["spec"].get("schedulingGroup", {}).get("podGroupName")
+        group = self._server.get(POD_GROUPS, f"default/{name}") if name else None
+        policy = {} if group is None else group["spec"]["schedulingPolicy"]
+        if "gang" not in policy:
+            return
+        views = [view.pods for view in sender.told.views()]
+        stored = {each["metadata"]["uid"]: each for each in self._server.all(PODS)}
+        uids = {
+            uid
+            for pods in (*views, stored)
+            for uid, each in pods.items()
+            if each["spec"].get("schedulingGroup") == pod["spec"]["schedulingGroup"]
+            and (each["spec"].get("nodeName") or uid in sender.placed)
+        }
+        gone = sender.placed - stored.keys()
+        if len(uids | gone) < policy["gang"]["minCount"]:
+            self.violated(f"{sender.name} binds {pod['metadata']['name']} of half a gang")
 
     def _evicts(self, request: Request) -> None:
         """Only the victims of evictions that were started are deleted."""
@@ -361,6 +385,7 @@ class Checker(Watcher):
             there = [*pods, *_nominated(pods, pod)]
             if (
                 pod["spec"].get("nodeName")
+                or "schedulingGroup" in pod["spec"]
                 or pod["spec"]["schedulerName"] != PROFILE
                 or not is_live(pod)
             ):
@@ -415,7 +440,22 @@ class Checker(Watcher):
         yield from (
             f"{n} {what} instead of {wanted}" for what, (n, wanted) in counts.items() if n != wanted
         )
+        yield from self._groups(state.cluster.pod_groups)
         yield from self._table(state.table)
+
+    def _groups(self, groups: Any) -> Iterator[str]:
+        """Where the members of groups are wrong."""
+        there: defaultdict[str, list[bool]] = defaultdict(list)
+        for pod in self._server.all(PODS):
+            if is_live(pod) and "schedulingGroup" in pod["spec"]:
+                name = pod["spec"]["schedulingGroup"]["podGroupName"]
+                there[name].append(bool(pod["spec"].get("nodeName")))
+        found = {key.name: groups.members(key) for key in groups.groups()}
+        for name in sorted(there.keys() | found.keys()):
+            ours = (len(found[name].scheduled), len(found[name])) if name in found else (0, 0)
+            theirs = (sum(there[name]), len(there[name]))
+            if ours != theirs:
+                yield f"{ours} pods of group {name} are scheduled instead of {theirs}"
 
     def _table(self, table: Any) -> Iterator[str]:
         """Where the node table's sums are wrong."""

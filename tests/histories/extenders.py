@@ -77,7 +77,7 @@ class Extender:
         """Whether the extender, asked now, would leave this node for this pod."""
         uid, name = pod["metadata"]["uid"], node["metadata"]["name"]
         if not self._reserves:
-            return _chance(pod["metadata"]["labels"]["app"] + name + self.name) % 4 > 0
+            return not refuses(self.name, pod["metadata"]["labels"]["app"], name)
         return self._free(uid, name) > 0
 
     def keeps(self, uid: str, node: str) -> bool:
@@ -142,6 +142,11 @@ class Extender:
         answer = self._server.handle(BindRequest(cause, path, encode(body), self._patience))
         error = "" if answer.status < 300 else decode(answer.body)["message"]
         return Answer(200, encode({"Error": error}))
+
+
+def refuses(extender: str, app: str, node: str) -> bool:
+    """Whether an extender that does not reserve refuses a node to pods with this label."""
+    return _chance(app + node + extender) % 4 == 0
 
 
 def _names(asked: Manifest) -> Sequence[str]:

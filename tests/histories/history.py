@@ -11,6 +11,7 @@ from tests.histories.apiserver import ApiServer, Write
 from tests.histories.checker import Checker
 from tests.histories.extenders import Extender
 from tests.histories.faults import NONSENSE, Faults
+from tests.histories.gangs import Contest
 from tests.histories.incidents import Incidents
 from tests.histories.network import Network
 from tests.histories.replica import ProcessClock, Replica
@@ -27,6 +28,7 @@ class Outcome(NamedTuple):
     """How a history went."""
 
     seed: int
+    theme: str
     violations: list[str]
     #: (time, who, what), in order.
     story: list[tuple[float, str, str]]
@@ -52,7 +54,8 @@ class History:
         self.server = ApiServer(self._wrote)
         self.network = Network(self.simulation, self.server, self.faults)
         self.network.quiet_at = shape.quiet_at
-        self.workload = Workload(self.simulation, self.server, shape, self.tell)
+        kind = Contest if shape.gangs else Workload
+        self.workload = kind(self.simulation, self.server, shape, self.tell)
         self.checker = Checker(self.simulation, self.server, self.tell)
         self._rng = random.Random(f"processes {shape.seed}")
         for name in shape.extenders:
@@ -93,7 +96,12 @@ class History:
         finally:
             self._clean_up()
         return Outcome(
-            shape.seed, self.checker.violations, self.story, self.faults.counts, simulation.now
+            shape.seed,
+            shape.theme,
+            self.checker.violations,
+            self.story,
+            self.faults.counts,
+            simulation.now,
         )
 
     def _wrote(self, write: Write) -> None:
@@ -125,7 +133,7 @@ class History:
             self.checker,
             self.tell,
             self.shape.configuration,
-            RunOptions(seed=rng.getrandbits(32)),
+            RunOptions(seed=rng.getrandbits(32), features=self.shape.features),
             clock,
         )
         self.replicas[number] = replica
@@ -185,6 +193,8 @@ class History:
         leaders = [replica for replica in alive if replica.leads]
         if len(leaders) != 1 or len(alive) != self.shape.replicas:
             return [f"{len(alive)} processes, {len(leaders)} of which lead"]
+        if unsettled := self.workload.unsettled():
+            return unsettled
         return [
             text
             for replica in alive

@@ -100,6 +100,8 @@ def _kind_of(method: str, target: str, params: Mapping[str, str]) -> str:
         return "lease event" if path.namespace == "kube-system" else "event"
     if path.resource == apiserver.LEASES:
         return "create lease" if method == "POST" else "update lease"
+    if path.resource == apiserver.POD_GROUPS:
+        return "patch status"
     if path.resource != apiserver.PODS:
         return "patch volume"
     if path.subresource == "binding":

@@ -5,17 +5,23 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import nullcontext
 
-from tests.histories.bugs import BUGS
+from tests.histories.bugs import BUGS, GANG_BUGS
+from tests.histories.gangs import draw_contest
 from tests.histories.history import History, Outcome
 from tests.histories.replica import simulated
-from tests.histories.shape import draw
+from tests.histories.shape import CONTEST
+from tests.histories.shape import draw as draw_history
 
 
 def play(
-    seeds: Iterable[int], *, bug: str = "", without: Collection[str] = ()
+    seeds: Iterable[int], *, bug: str = "", without: Collection[str] = (), contests: bool = False
 ) -> Iterator[Outcome]:
-    """Plays histories, in the order of the seeds; with a bug planted, and without faults and incidents of these names."""
-    planted = BUGS[bug]() if bug else nullcontext()
+    """Plays histories, in the order of the seeds; with a bug planted, and without faults and incidents of these names.
+
+    ``contests``: those of gangs.
+    """
+    draw = draw_contest if contests else draw_history
+    planted = (BUGS | GANG_BUGS)[bug]() if bug else nullcontext()
     gc.collect()
     gc.freeze()
     gc.disable()
@@ -40,10 +46,11 @@ def play(
 
 def told(outcome: Outcome) -> str:
     """The story of a history, for people."""
-    lines = [f"history {outcome.seed}: {draw(outcome.seed).theme}"]
+    lines = [f"history {outcome.seed}: {outcome.theme}"]
     lines += [f"{time:11.6f}  {who:20} {what}" for time, who, what in outcome.story]
     lines += [f"violated: {text}" for text in outcome.violations]
-    lines.append(f"repeat it: python -m tests.histories --seed {outcome.seed}")
+    contest = " --contests" if outcome.theme == CONTEST else ""
+    lines.append(f"repeat it: python -m tests.histories --seed {outcome.seed}{contest}")
     return "\n".join(lines)
 
 

@@ -204,6 +204,9 @@ class Replica(process.Process):
         #: By uid of the pod.
         self.decisions: dict[str, Decision] = {}
         self._decided = 0
+        #: The pods that it has given a node and has not taken back, by uid; those whose binding was sent stay.
+        self.placed: set[str] = set()
+        self._sent_bindings: set[str] = set()
         self.killed = False
         self.scheduler: Scheduler | None = None
         self.stop = asyncio.Event()
@@ -234,6 +237,10 @@ class Replica(process.Process):
 
     # ------------------------------------------------------------ looking on
 
+    def binds(self, uid: str) -> None:
+        """A binding leaves."""
+        self._sent_bindings.add(uid)
+
     def sends(self, request: Request) -> None:
         """A request leaves."""
         request.sent_at = self.clock.look()
@@ -257,6 +264,8 @@ class Replica(process.Process):
     def _assumed(self, uid: str, node: str) -> None:
         self._decided += 1
         self.decisions[uid] = Decision(self._decided, node, self.told.views())
+        self.placed.add(uid)
+        self._sent_bindings.discard(uid)
         self.watcher.assumed(self, uid)
 
     def _lost_exception(self, _loop: object, context: dict[str, Any]) -> None:
@@ -274,7 +283,7 @@ class Replica(process.Process):
 
     def _make_scheduler(self, *args: Any) -> Scheduler:
         scheduler = self.scheduler = super()._make_scheduler(*args)
-        assume = scheduler.state.assume
+        assume, forget = scheduler.state.assume, scheduler.state.forget
 
         def noted(pod, node_name):
             assumed = assume(pod, node_name)
@@ -285,8 +294,14 @@ class Replica(process.Process):
             self.watcher.preempts(self, eviction)
             decided(eviction)
 
+        def taken_back(assumed):
+            if assumed.uid not in self._sent_bindings:
+                self.placed.discard(assumed.uid)
+            return forget(assumed)
+
         decided, scheduler.evictor._decided = scheduler.evictor._decided, started
         scheduler.state.assume = noted
+        scheduler.state.forget = taken_back
         return scheduler
 
 

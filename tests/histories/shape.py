@@ -144,6 +144,8 @@ ANYTHING, DOUBTS, LAPSES, MID_ATTEMPT = THEMES = (
     "changes in mid-attempt",
 )
 _WEIGHTS = (4, 2, 2, 2)
+#: The theme of contests (tests.histories.gangs), which have seeds of their own.
+CONTEST = "gangs compete"
 #: When users stop and everything works again, seconds: leases take their time.
 _LENGTHS = {
     ANYTHING: (5.0, 8.0, 12.0, 20.0),
@@ -181,6 +183,13 @@ class Shape(NamedTuple):
     cost: float
     menu: list[MenuItem]
     incidents: list[Incident]
+    #: How many pod groups there are.
+    gangs: int = 0
+
+    @property
+    def features(self) -> frozenset[str]:
+        """The feature gates that are turned on."""
+        return frozenset({"GenericWorkload", "GangScheduling"} if self.gangs else ())
 
 
 #: How many pods users create.

@@ -81,6 +81,10 @@ class Workload:
         """Something of which nothing can be seen but what comes out of it."""
         self._rng.choice((self.act, self._replace_node, *[self._replace_at_once] * 3))()
 
+    def unsettled(self) -> list[str]:
+        """What users still wait for."""
+        return []
+
     def wrote(self, write: Write) -> None:
         """Kubelets run what is bound to their node, and end what is to be deleted; volumes are bound."""
         if self._storage is not None:
@@ -105,7 +109,8 @@ class Workload:
         return pod is not None and pod["metadata"]["uid"] == uid
 
     def _start(self, key: str, uid: str) -> None:
-        if self._is_there(key, uid):
+        pod = self._server.get(PODS, key)
+        if pod is not None and self._is_there(key, uid) and is_live(pod):
             self._server.merge(PODS, key, {"status": {"phase": "Running"}})
 
     def _remove(self, key: str, uid: str) -> None:
