@@ -97,7 +97,7 @@ class RealApiServer(ApiServer):
         return path
 
     @contextlib.contextmanager
-    def kube_scheduler(self, **configuration: Any) -> Iterator[None]:
+    def kube_scheduler(self, *flags: str, **configuration: Any) -> Iterator[None]:
         """kube-scheduler of $KUBEBUILDER_ASSETS with this configuration, in addition to its default. Skips the test without."""
         program = Path(ASSETS, "kube-scheduler")
         if not program.is_file():
@@ -111,7 +111,8 @@ class RealApiServer(ApiServer):
         }
         config = self._directory / "kube-scheduler.yaml"
         config.write_text(yaml.safe_dump(document))
-        with _process([str(program), f"--config={config}", "--secure-port=0"], self._directory):
+        command = [str(program), f"--config={config}", "--secure-port=0", *flags]
+        with _process(command, self._directory):
             yield
 
     def _etcd_version(self) -> str:

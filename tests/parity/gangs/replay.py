@@ -1,0 +1,151 @@
+"""Plays scenarios against this scheduler's whole process, on virtual time (tests.histories)."""
+
+import random
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from app.scheduler.options import RunOptions
+from tests.histories.apiserver import NAMESPACES, NODES, POD_GROUPS, PODS, ApiServer, Write, key_of
+from tests.histories.faults import Faults
+from tests.histories.network import Network
+from tests.histories.replica import ProcessClock, Replica, Watcher
+from tests.histories.shape import Configuration
+from tests.histories.simulation import Simulation
+from tests.parity.gangs import scenarios
+from tests.parity.gangs.scenarios import Found, Manifest, Operation, Scenario, outcome
+
+_CONFIGURATION: Final = Configuration("""
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+leaderElection: {leaderElect: false}
+clientConnection: {qps: -1}
+podInitialBackoffSeconds: 1
+podMaxBackoffSeconds: 1
+profiles:
+- plugins:
+    multiPoint:
+      disabled: [{name: VolumeBinding}, {name: VolumeRestrictions}, {name: VolumeZone}, {name: NodeVolumeLimits},
+        {name: PodTopologySpread}]
+""")
+_GATED: Final = {
+    "type": "PodScheduled",
+    "status": "False",
+    "reason": "SchedulingGated",
+    "message": "Scheduling is blocked due to non-empty scheduling gates",
+}
+#: Seconds between two operations, and after a step.
+_PAUSE: Final = 0.02
+_SETTLED: Final = 6.0
+
+
+class _Complaints(Watcher):
+    def __init__(self) -> None:
+        self.texts: Final[list[str]] = []
+
+    def complains(self, replica: Replica, text: str) -> None:
+        self.texts.append(text)
+
+
+class _Play:
+    """One scenario; ``story`` is what the process tells, ``outcomes`` has one for each step that is over."""
+
+    def __init__(self, scenario: Scenario, seed: int) -> None:
+        self.outcomes: Final[list[dict[str, Any]]] = []
+        self.story: Final[list[str]] = []
+        self._scenario: Final = scenario
+        self._simulation: Final = Simulation()
+        self._server: Final = ApiServer(self._wrote)
+        self._complaints: Final = _Complaints()
+        for namespace in ("default", "kube-system", scenario.namespace):
+            self._server.create(NAMESPACES, {"metadata": {"name": namespace}})
+        clock = ProcessClock(self._simulation, offset=100.0, rate=1.0, cost=0.00002)
+        features = frozenset(scenarios.GATES[scenario.family])
+        self._replica: Final = Replica(
+            "scheduler",
+            self._simulation,
+            Network(self._simulation, self._server, Faults([], random.Random(seed))),
+            self._complaints,
+            lambda _who, what: self.story.append(what),
+            _CONFIGURATION,
+            RunOptions(seed=seed, features=features),
+            clock,
+        )
+
+    def play(self) -> list[dict[str, Any]]:
+        """Returns the outcomes. Raises AssertionError if the process complains."""
+        actions = self._actions()
+        self._simulation.at(1.0, self._act, actions)
+        try:
+            self._simulation.run()
+        finally:
+            self._replica.kill()
+            self._simulation.end(self._replica.loop)
+        assert not self._complaints.texts, self._complaints.texts
+        return self.outcomes
+
+    def _act(self, actions: Iterator[float]) -> None:
+        pause = next(actions, None)
+        if pause is None:
+            self._simulation.finished = True
+        else:
+            self._simulation.after(pause, self._act, actions)
+
+    def _actions(self) -> Iterator[float]:
+        """Carries out the scenario; yields the seconds until it goes on."""
+        for step in self._scenario.steps:
+            for operation in step:
+                for _ in self._do(operation):
+                    yield _PAUSE
+            yield _SETTLED
+            self.outcomes.append(outcome(self._found()))
+
+    def _found(self) -> Found:
+        return Found(self._server.all(PODS), self._server.all(POD_GROUPS))
+
+    def _wrote(self, write: Write) -> None:
+        """Pods have no grace period."""
+        if write.resource == PODS and write.new and "deletionTimestamp" in write.new["metadata"]:
+            self._server.remove(PODS, write.key)
+
+    def _do(self, operation: Operation) -> Iterator[None]:
+        server, scenario = self._server, self._scenario
+        match operation:
+            case ["node", *arguments]:
+                server.create(NODES, scenarios.node(scenario, *arguments))
+            case ["-node", name]:
+                server.remove(NODES, scenarios.node_name(scenario, name))
+            case ["group", *arguments]:
+                made = scenarios.group(scenario, *arguments)
+                if server.get(POD_GROUPS, key_of(made)) is None:
+                    server.create(POD_GROUPS, made)
+            case ["-group", name]:
+                if server.get(POD_GROUPS, key := f"{scenario.namespace}/{name}") is not None:
+                    server.remove(POD_GROUPS, key)
+            case ["pods", name, count, cpu, more]:
+                for made in scenarios.pods(scenario, name, range(count), cpu, more):
+                    server.create(PODS, _admitted(made))
+                    yield
+            case ["-pods", name, where, count]:
+                for pod in scenarios.chosen(scenario, server.all(PODS), name, where, count):
+                    server.remove(PODS, key_of(pod))
+            case ["ungate", name]:
+                for pod in server.all(PODS):
+                    if scenarios.set_of(pod) == name and pod["spec"].get("schedulingGates"):
+                        spec = {k: v for k, v in pod["spec"].items() if k != "schedulingGates"}
+                        server.update(PODS, key_of(pod), {**pod, "spec": spec})
+        yield
+
+
+def _admitted(pod: Manifest) -> Manifest:
+    """A pod as the API server stores it."""
+    gated = "schedulingGates" in pod["spec"]
+    return {
+        "metadata": pod["metadata"],
+        "spec": {"schedulerName": "default-scheduler", **pod["spec"]},
+        "status": {"phase": "Pending", **({"conditions": [_GATED]} if gated else {})},
+    }
+
+
+def play(scenario: Scenario, *, seed: int = 0) -> Sequence[dict[str, Any]]:
+    """The outcomes here. The caller has the product simulated (tests.histories.replica.simulated)."""
+    return _Play(scenario, seed).play()

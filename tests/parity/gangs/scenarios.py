@@ -1,0 +1,264 @@
+"""Scenarios of pod groups: steps of operations on a cluster, and the outcome after each step.
+
+An operation is a list of JSON, its name first:
+
+    ["node", name, cpu, rank, rack]       adds a node; pods prefer a higher ``rank``, so that the choice of node is never random
+    ["-node", name]                       deletes a node
+    ["group", name, minimum, {more}]      creates a PodGroup; without a minimum its policy is basic; more fields of its spec
+    ["-group", name]                      deletes a PodGroup, and what holds it
+    ["pods", set, count, cpu, {more}]     creates equal pods; group, priority, gated, never (no preemption by them)
+    ["-pods", set, where, count]          deletes pods of a set: on this node, those without a node (""), or any ("*")
+    ["ungate", set]                       removes the scheduling gates
+
+Pods of a set are equal, and which of them gets which node is random: the outcome has only their numbers.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+Manifest = dict[str, Any]
+Operation = Sequence[Any]
+
+RECORDED: Final = Path(__file__).with_name("recorded.jsonl")
+#: The gates with which each family of scenarios is recorded.
+GATES: Final[Mapping[str, Sequence[str]]] = {
+    "plain": ("GenericWorkload", "GangScheduling"),
+    "priority": ("GenericWorkload", "GangScheduling"),
+    "topology": ("GenericWorkload", "GangScheduling", "TopologyAwareWorkloadScheduling"),
+    "preemption": ("GenericWorkload", "GangScheduling", "WorkloadAwarePreemption"),
+}
+GROUP_VERSION: Final = "scheduling.k8s.io/v1alpha2"
+#: Node label and node selector of each scenario: some are recorded in one cluster.
+SCENARIO: Final = "scenario"
+_RANK: Final = "rank"
+#: What a node of each rank is worth to all pods.
+_WEIGHTS: Final = (1, 14, 28, 42, 57, 71, 86, 100)
+_GATE: Final = "example.com/wait"
+#: What is said about the nodes of other scenarios, also by preemption.
+_OTHERS: Final = "node(s) didn't match Pod's node affinity/selector"
+_NOT_HELPFUL: Final = "Preemption is not helpful for scheduling"
+_NODES: Final = re.compile(r"0/(-?\d+) nodes are available: (-?\d+ [^.]*?(?:, -?\d+ [^.]*?)*)\.")
+
+
+class Scenario(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """One scenario; ``outcomes`` has one for each step."""
+
+    seed: int
+    family: str
+    steps: list[list[list[Any]]]
+    outcomes: list[dict[str, Any]] = []
+    #: Why the outcome here differs on purpose; empty: it must not.
+    differs: str = ""
+    #: What the outcome here is, where it differs.
+    ours: list[dict[str, Any]] = []
+
+    @property
+    def namespace(self) -> str:
+        """Of its pods and groups."""
+        return f"s{self.seed}"
+
+
+_DECODER: Final = msgspec.json.Decoder(Scenario)
+
+
+def read(path: Path = RECORDED) -> list[Scenario]:
+    """All scenarios of a file."""
+    return [_DECODER.decode(line) for line in path.read_bytes().splitlines()]
+
+
+def write(scenarios: Iterable[Scenario], path: Path = RECORDED) -> None:
+    """Writes one scenario a line."""
+    path.write_bytes(b"".join(msgspec.json.encode(each) + b"\n" for each in scenarios))
+
+
+# ---------------------------------------------------------------- objects
+
+
+def node_name(scenario: Scenario, name: str) -> str:
+    """Nodes have no namespace."""
+    return f"{scenario.namespace}-{name}"
+
+
+def node(scenario: Scenario, name: str, cpu: int, rank: int, rack: str = "") -> Manifest:
+    """A ready node."""
+    amounts = {"cpu": str(cpu), "memory": "64Gi", "pods": "110"}
+    labels = {SCENARIO: scenario.namespace, _RANK: str(rank)}
+    labels |= {topology_key(scenario): rack} if rack else {}
+    ready = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
+    return {
+        "metadata": {"name": node_name(scenario, name), "labels": labels},
+        "spec": {},
+        "status": {"capacity": amounts, "allocatable": amounts, "conditions": [ready]},
+    }
+
+
+def topology_key(scenario: Scenario) -> str:
+    """The node label of racks: each scenario has its own, so that it does not see those of others."""
+    return f"rack-{scenario.seed}"
+
+
+def group(
+    scenario: Scenario, name: str, minimum: int | None, more: Manifest | None = None
+) -> Manifest:
+    """A PodGroup; ``priority`` in ``more`` is that of a PriorityClass."""
+    policy: Manifest = {"basic": {}} if minimum is None else {"gang": {"minCount": minimum}}
+    more = dict(more or {})
+    if more.pop("topology", False):
+        more["schedulingConstraints"] = {"topology": [{"key": topology_key(scenario)}]}
+    spec = {"schedulingPolicy": policy, **_with_class(more)}
+    return {"metadata": {"name": name, "namespace": scenario.namespace}, "spec": spec}
+
+
+def pods(
+    scenario: Scenario, name: str, numbers: Iterable[int], cpu: int, more: Manifest
+) -> list[Manifest]:
+    """Equal pods."""
+    preferences = [
+        {
+            "weight": weight,
+            "preference": {
+                "matchExpressions": [{"key": _RANK, "operator": "In", "values": [str(rank)]}]
+            },
+        }
+        for rank, weight in enumerate(_WEIGHTS)
+    ]
+    container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": str(cpu)}}}
+    spec: Manifest = {
+        "containers": [container],
+        "terminationGracePeriodSeconds": 0,
+        "nodeSelector": {SCENARIO: scenario.namespace},
+        "affinity": {
+            "nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferences}
+        },
+    }
+    if "group" in more:
+        spec["schedulingGroup"] = {"podGroupName": more["group"]}
+    if more.get("gated"):
+        spec["schedulingGates"] = [{"name": _GATE}]
+    if "priority" in more:
+        never = more.get("never", False)
+        spec |= _with_class({"priority": more["priority"]}, never=never)
+        spec["preemptionPolicy"] = "Never" if never else "PreemptLowerPriority"
+    return [
+        {"metadata": {"name": f"{name}-{i}", "namespace": scenario.namespace}, "spec": spec}
+        for i in numbers
+    ]
+
+
+def _with_class(spec: Manifest, *, never: bool = False) -> Manifest:
+    if "priority" not in spec:
+        return spec
+    return spec | {"priorityClassName": priority_class(spec["priority"], never=never)}
+
+
+def priority_class(value: int, *, never: bool) -> str:
+    """The name of the class of a priority; pods of one with ``never`` do not preempt."""
+    return f"priority-{value}{'-never' if never else ''}"
+
+
+def priorities(scenarios: Iterable[Scenario]) -> set[int]:
+    """All priorities that these scenarios use."""
+    found = set()
+    for scenario in scenarios:
+        for step in scenario.steps:
+            found.update(
+                part["priority"]
+                for operation in step
+                for part in operation
+                if isinstance(part, dict) and "priority" in part
+            )
+    return found
+
+
+def set_of(pod: Manifest) -> str:
+    """The set of a pod."""
+    name: str = pod["metadata"]["name"]
+    return name.rpartition("-")[0]
+
+
+def chosen(
+    scenario: Scenario, found: Iterable[Manifest], name: str, where: str, count: int
+) -> list[Manifest]:
+    """The pods of a set that ``-pods`` deletes: of those without a node, those first whose message is first."""
+    node = node_name(scenario, where) if where else ""
+    mine = [
+        pod
+        for pod in found
+        if set_of(pod) == name and (where == "*" or pod["spec"].get("nodeName", "") == node)
+    ]
+    return mine if where == "*" else sorted(mine, key=_message)[:count]
+
+
+def _message(pod: Manifest) -> str:
+    """Why a pod is not scheduled."""
+    conditions = pod.get("status", {}).get("conditions") or ()
+    return next((c.get("message", "") for c in conditions if c["type"] == "PodScheduled"), "")
+
+
+# ---------------------------------------------------------------- outcomes
+
+
+class Found(NamedTuple):
+    """The objects of one scenario."""
+
+    pods: Sequence[Manifest]
+    groups: Sequence[Manifest]
+
+
+def outcome(found: Found) -> dict[str, Any]:
+    """What counts of the objects."""
+    bound: Counter[tuple[str, str]] = Counter()
+    waiting: Counter[tuple[str, str, str]] = Counter()
+    for pod in found.pods:
+        of = set_of(pod)
+        if on := pod["spec"].get("nodeName"):
+            bound[of, on.partition("-")[2]] += 1
+        else:
+            waiting[of, *_reason(pod)] += 1
+
+    return {
+        "bound": [[*key, count] for key, count in sorted(bound.items())],
+        "waiting": [[*key, count] for key, count in sorted(waiting.items())],
+        "groups": sorted(
+            [
+                one["metadata"]["name"],
+                c["type"],
+                c["status"],
+                c["reason"],
+                own_nodes(c.get("message", "")),
+            ]
+            for one in found.groups
+            for c in one.get("status", {}).get("conditions") or ()
+        ),
+    }
+
+
+def _reason(pod: Manifest) -> tuple[str, str]:
+    for condition in pod.get("status", {}).get("conditions") or ():
+        if condition["type"] == "PodScheduled":
+            return condition.get("reason", ""), own_nodes(condition.get("message", ""))
+    return "", ""
+
+
+def own_nodes(message: str) -> str:
+    """A message as it is without the nodes of other scenarios: they fail the selector, no other node does. Reasons are sorted."""
+    foreign = 0
+
+    def own(found: re.Match[str]) -> str:
+        nonlocal foreign
+        reasons = Counter[str]()
+        for part in found[2].split(", "):
+            number, _, reason = part.partition(" ")
+            reasons[reason] += int(number)
+        if _OTHERS in reasons:
+            foreign = reasons.pop(_OTHERS)
+        reasons[_NOT_HELPFUL] -= foreign if _NOT_HELPFUL in reasons else 0
+        left = [f"{number} {reason}" for reason, number in sorted(reasons.items()) if number]
+        return f"0/{int(found[1]) - foreign} nodes are available: {', '.join(left)}."
+
+    return _NODES.sub(own, message)
