@@ -131,6 +131,11 @@ class ExtenderChain:
         return bool(self.extenders)
 
     @property
+    def binds(self) -> bool:
+        """Whether any extender has a bind verb."""
+        return bool(self._with[Verb.BIND])
+
+    @property
     def warnings(self) -> tuple[str, ...]:
         """Warnings about the configuration of the extenders."""
         return tuple(warning for extender in self.all for warning in extender.warnings)

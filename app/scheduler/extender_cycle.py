@@ -137,6 +137,12 @@ class ExtenderCycle:
         self._overlapping: Final = {e.name for e in chain.extenders if e.config.serial is False}
         self._serial: Final = SerialGate(chain.extenders, notify)
         self._lane: Final = extenders_of(chain.extenders, group_of)
+        self._others: Final = [
+            e
+            for e in chain.extenders
+            if not (e.supports(Verb.FILTER) or e.supports(Verb.PRIORITIZE))
+            and (e.supports(Verb.PREEMPT) or e.supports(Verb.BIND))
+        ]
         #: The extenders that are asked about groups with one call.
         self._whole: Final = frozenset(e.name for e in chain.extenders if e.supports(Verb.GROUP))
 
@@ -144,9 +150,9 @@ class ExtenderCycle:
         """Whether any extender filters or prioritizes for this pod."""
         return bool(self._lane(pod))
 
-    def calls(self, pod: Pod) -> bool:
-        """Whether any extender may be called for this pod, with any verb."""
-        return any(e.is_interested(pod) for e in self._chain.extenders)
+    def calls_otherwise(self, pod: Pod) -> bool:
+        """Whether an extender that only preempts or binds may be called for this pod."""
+        return bool(self._others) and any(e.is_interested(pod) for e in self._others)
 
     def gate(self, *, room: bool) -> Admits | None:
         """Which lanes of the activeQ are open now, None for all; without ``room`` only that of pods without extenders."""

@@ -214,7 +214,9 @@ class PodCycle:
         """
         started = self._clock.monotonic()
         profile = attempt.framework.profile_name
-        if self._extenders is not None and self._extenders.calls(queued.pod):
+        if choose is not None or (
+            self._extenders is not None and self._extenders.calls_otherwise(queued.pod)
+        ):
             self._emit(AttemptStarted(queued, profile))
         try:
             choice = attempt.choose_at_once() if choose is None else await choose(attempt)

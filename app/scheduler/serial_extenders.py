@@ -87,9 +87,9 @@ class SerialGate:
 
         A pod that has to wait is not overtaken by later pods that need the same extender.
         """
-        if room and not self._serial:
-            return None
-        closed = {name for name in self._serial if self._attempts[name]}
+        closed = {name for name in self._serial if self._attempts.get(name)}
+        if room and not closed:
+            return None  # the first pod need not wait, and no other one is asked for
 
         def admits(lane: Lane) -> bool:
             needed = lane & self._serial

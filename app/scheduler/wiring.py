@@ -308,7 +308,7 @@ class Scheduler:
         return Binder(
             self.parts,
             effects=self.effects,
-            extenders=ChainBinder(chain, self.writer, self.retries) if chain else None,
+            extenders=ChainBinder(chain, self.writer, self.retries) if chain.binds else None,
             waiting=self.waiting,
             reports=self._reports,
             undo=self.failures.undo,
