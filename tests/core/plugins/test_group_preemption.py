@@ -362,3 +362,46 @@ def test_equals_a_naive_search_on_small_clusters(cluster):
         assert staying[node] + cpu * placed[node] <= room
     for mates in whole.values():
         assert len({each.name for each in mates} & expected) in (0, len(mates))
+
+
+@given(clusters(), st.lists(st.integers(1, 4), min_size=1, max_size=5), st.booleans())
+@settings(max_examples=200, deadline=None)
+def test_pods_of_several_templates_fit_where_the_plan_has_them(cluster, sizes, nominate):
+    """Whatever a plan evicts, there is room for the minimum, next to pods that stay and to other nominated ones."""
+    nodes, groups, pods, _, need, _ = cluster
+    need = min(need, len(sizes))
+    world = World(**nodes).add(group("gang", 10, need))
+    world.add(*(group(name, priority, 1, mode) for name, (priority, mode) in groups.items()))
+    room = dict(nodes)
+    for each in pods:
+        world.run(each.node_name, each)
+        room[each.node_name] -= _cpu(each)
+    if nominate:
+        world.nominator.add(pod("promised", 1, 2000), "n0")
+        room["n0"] -= 1
+    members = [pod(f"g{i}", cpu, 1000, "gang") for i, cpu in enumerate(sizes)]
+    result = world.preempt(members, need)
+    by_name = {each.name: each for each in pods}
+    if not result.status.ok:
+        assert not world.effects.evictions
+        return
+    assert len(result.nodes) == need
+    for name in world.evicted:
+        room[by_name[name].node_name] += _cpu(by_name[name])
+        named = _group_of(by_name[name])
+        if named is None or groups[named][1] == "Pod":
+            assert by_name[name].priority < 10
+        else:
+            assert groups[named][0] < 10
+            mates = {each.name for each in pods if _group_of(each) == named}
+            assert mates <= set(world.evicted)
+    for member in members:
+        if member.uid in result.nodes:
+            room[result.nodes[member.uid]] -= _cpu(member)
+    used = set(result.nodes.values())
+    assert all(room[node] >= 0 for node in used)
+
+
+def _group_of(one):
+    named = one.spec.scheduling_group
+    return None if named is None else named.pod_group_name

@@ -162,7 +162,7 @@ async def test_a_victim_that_cannot_be_deleted_does_not_keep_the_gang_waiting():
         nonlocal failures
         if sent.method == "DELETE" and failures:
             failures -= 1
-            return ServerUnavailable(503, "no")
+            return ServerUnavailable("no", status=503)
         return ok(status=201)
 
     async with cluster("a", "b") as world:
@@ -339,3 +339,24 @@ async def test_pods_that_keep_apart_preempt_one_by_one_and_only_together():
         world.add_nodes("d", labels={"kubernetes.io/hostname": "d"})
         await world.run_for(30)
         assert evictions(world) == ["w"]
+
+
+async def test_evictions_go_on_when_the_api_server_is_back():
+    async with cluster("a", "b") as world:
+        back = world.clock.monotonic() + 40
+
+        def answer(sent):
+            if world.clock.monotonic() < back:
+                return ServerUnavailable("no", status=503)
+            return ok(status=201)
+
+        world.transport.handler = answer
+        gang(world, 8)
+        victims = occupy(world, "a", pod("v", None, "4")) + occupy(world, "b", pod("w", None, "4"))
+        workers(world, 8)
+        await world.run_for(100)
+        assert {"v", "w"} <= set(evictions(world))
+        for victim in victims:
+            world.change(Pod, victim, None)
+        await world.run_for(30)
+        assert len(bindings(world)) == 8
