@@ -33,7 +33,7 @@ from app.scheduler.attempt import (
     feasible_nodes_to_find,
 )
 from app.scheduler.extender_retries import ExtenderRetries
-from app.scheduler.serial_extenders import SerialGate, extenders_of
+from app.scheduler.serial_extenders import SerialGate
 from app.state.columns.labels import Mask
 from app.state.columns.resources import Int64
 from app.state.queue.active_queue import Admits
@@ -119,13 +119,12 @@ class ExtenderCycle:
         percentages: Mapping[str, int],
         rng: np.random.Generator,
         retries: ExtenderRetries,
-        notify: Callable[[], None],
+        serial: SerialGate,
         superseded: Callable[[str], None] = lambda _uid: None,
-        group_of: Callable[[Pod], object] = lambda _pod: None,
     ) -> None:
-        """``percentages``: percentageOfNodesToScore by profile, 0 for the adaptive one; ``notify``: pods may go on.
+        """``percentages``: percentageOfNodesToScore by profile, 0 for the adaptive one.
 
-        ``superseded`` is called with the uid of each pod that extenders will be asked about. ``group_of`` returns a pod's group.
+        ``superseded`` is called with the uid of each pod that extenders will be asked about.
         """
         self._chain: Final = chain
         self._table: Final = table
@@ -135,8 +134,8 @@ class ExtenderCycle:
         self._superseded: Final = superseded
         #: Extenders with ``serial: false`` that no warning was given for yet.
         self._overlapping: Final = {e.name for e in chain.extenders if e.config.serial is False}
-        self._serial: Final = SerialGate(chain.extenders, notify)
-        self._lane: Final = extenders_of(chain.extenders, group_of)
+        self._serial: Final = serial
+        self._lane: Final = serial.extenders_of
         self._others: Final = [
             e
             for e in chain.extenders

@@ -47,7 +47,7 @@ def lanes(
 
 
 def extenders_of(
-    extenders: Iterable[HTTPExtender], group_of: Callable[[Pod], object] = lambda _pod: None
+    extenders: Iterable[HTTPExtender], group_of: Callable[[Pod], object]
 ) -> Callable[[Pod], Lane]:
     """A function that returns the names of the extenders that filter or prioritize for a pod; for one of a group, also by group."""
     extenders = tuple(extenders)
@@ -66,8 +66,15 @@ def extenders_of(
 class SerialGate:
     """Knows which extenders are called for one pod at a time, and how many attempts call each."""
 
-    def __init__(self, extenders: Sequence[HTTPExtender], opened: Callable[[], None]) -> None:
-        """``opened`` is called whenever pods that had to wait may go on."""
+    def __init__(
+        self,
+        extenders: Sequence[HTTPExtender],
+        opened: Callable[[], None],
+        group_of: Callable[[Pod], object] = lambda _pod: None,
+    ) -> None:
+        """``opened`` is called whenever pods that had to wait may go on. ``group_of`` returns a pod's group."""
+        #: The names of the extenders that a pod needs.
+        self.extenders_of: Final = extenders_of(extenders, group_of)
         filters = [e for e in extenders if e.supports(Verb.FILTER)]
         self._opened: Final = opened
         #: Extenders whose answers decide whether their pods are tried one after another.

@@ -43,7 +43,7 @@ from app.scheduler.preemption import Evictor, ExtenderPreemption
 from app.scheduler.profiles import build_state, plugin_names, queue_plugins, with_gang_scheduling
 from app.scheduler.releases import Releases
 from app.scheduler.reports import Reports
-from app.scheduler.serial_extenders import lanes
+from app.scheduler.serial_extenders import SerialGate, lanes
 from app.scheduler.shadow_extenders import ShadowExtenders
 from app.scheduler.status_patches import StatusPatcher
 from app.settings.defaults import IN_TREE_CAPABILITIES
@@ -361,9 +361,8 @@ class Scheduler:
             percentages=_percentages(profiles),
             rng=self._rng,
             retries=self.retries,
-            notify=self.flusher.notify,
+            serial=SerialGate(self._chain.extenders, self.flusher.notify, self._group_of),
             superseded=self.releases.superseded,
-            group_of=self._group_of,
         )
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:

@@ -25,7 +25,7 @@ from app.scheduler.parts import Parts
 from app.scheduler.permits import WaitingPods
 from app.scheduler.profiles import build_state, queue_plugins
 from app.scheduler.releases import Releases
-from app.scheduler.serial_extenders import extenders_of
+from app.scheduler.serial_extenders import SerialGate, extenders_of
 from app.scheduler.shadow_extenders import ShadowExtenders
 from app.settings.load import load
 from app.state.queue.hints import HintRegistration
@@ -78,7 +78,7 @@ class World(LoopWorld):
             percentages={PROFILE: percentage},
             rng=rng,
             retries=self.retries,
-            notify=self.flusher.notify,
+            serial=SerialGate(self.chain.extenders, self.flusher.notify),
             superseded=self.releases.superseded,
         )
         self.shadows = ShadowExtenders(
@@ -123,7 +123,7 @@ class World(LoopWorld):
 
         def make_queue(frameworks, nominator):
             plugins = queue_plugins(frameworks)._replace(hints={PROFILE: hints})
-            lane = extenders_of(self.chain.extenders)
+            lane = extenders_of(self.chain.extenders, lambda _pod: None)
             return SchedulingQueue(plugins, nominator, lane=lane)
 
         return build_state([profile], classes, make_queue, rng=rng, notify=self._notify)

@@ -24,6 +24,7 @@ from app.scheduler.permits import WaitingPods
 from app.scheduler.preemption import Evictor, ExtenderPreemption
 from app.scheduler.profiles import build_state, queue_plugins
 from app.scheduler.reports import Reports
+from app.scheduler.serial_extenders import SerialGate
 from app.scheduler.status_patches import StatusPatcher
 from app.settings.load import load
 from app.state.queue.scheduling_queue import SchedulingQueue
@@ -90,7 +91,7 @@ class World(LoopWorld):
                 percentages={},
                 rng=rng,
                 retries=None,
-                notify=self.flusher.notify,
+                serial=SerialGate(chain.extenders, self.flusher.notify),
             )
         self.loop = SchedulingLoop(
             parts,

@@ -407,8 +407,8 @@ def test_the_json_has_the_documented_names():
     answer = json.loads(msgspec.json.encode(told))
     assert answer["version"] == 1
     assert list(answer) == [
-        *("version", "isComplete", "seconds", "workloads", "pendingBefore", "preempted", "nodes"),
-        *("otherSchedulers", "passedOver", "extendersLeftOut", "warnings"),
+        *("version", "isComplete", "seconds", "workloads", "pendingBefore", "groups", "preempted"),
+        *("nodes", "otherSchedulers", "passedOver", "extendersLeftOut", "warnings"),
     ]
     assert list(answer["workloads"][0]) == [
         *("kind", "namespace", "name", "existing", "pods", "placed", "pending", "evicted"),
