@@ -50,6 +50,7 @@ _AT_A_TIME: Final = "2000"
 # A measured pod's name and node in a watch line; the node is not yet there in most of them.
 _NAME: Final = re.compile(rb'"name":"(pod-\d+)"')
 _NODE: Final = re.compile(rb'"nodeName":"([^"]+)"')
+_VERSION: Final = re.compile(rb'"resourceVersion":"(\d+)"')
 
 
 class NotOurs(Exception):  # noqa: N818 - what the user reads
@@ -157,17 +158,18 @@ class Cluster:
 
     async def bindings(self, since: str) -> AsyncGenerator[tuple[str, str], None]:
         """(pod, node) of each measured pod as it is bound, from a resource version on."""
-        params = {"labelSelector": f"{MADE}=measured", "resourceVersion": since}
-        bound: set[bytes] = set()
-        async with aclosing(
-            watch_once(self._client, PODS, params, np.random.default_rng(0))
-        ) as batches:
-            async for lines in batches:
-                for line in lines:
-                    node, name = _NODE.search(line), _NAME.search(line)
-                    if node is not None and name is not None and name[1] not in bound:
-                        bound.add(name[1])
-                        yield name[1].decode(), node[1].decode()
+        rng, bound = np.random.default_rng(0), set[bytes]()
+        while True:  # each watch ends after some minutes
+            params = {"labelSelector": f"{MADE}=measured", "resourceVersion": since}
+            async with aclosing(watch_once(self._client, PODS, params, rng)) as batches:
+                async for lines in batches:
+                    for line in lines:
+                        version = _VERSION.search(line)
+                        since = since if version is None else version[1].decode()
+                        node, name = _NODE.search(line), _NAME.search(line)
+                        if node is not None and name is not None and name[1] not in bound:
+                            bound.add(name[1])
+                            yield name[1].decode(), node[1].decode()
 
 
 @asynccontextmanager
