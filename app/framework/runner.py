@@ -289,7 +289,7 @@ class Framework(CommitPoints):
         within: Mask | None,
     ) -> Filtered:
         (_, wide), names, narrowed_by = prefiltered
-        memo.ranks = not wide and names is None
+        memo.ranks = names is None
         arrays = memo.filtered(pod)
         if wide or nominated:
             arrays = arrays.copy()
@@ -311,6 +311,7 @@ class Framework(CommitPoints):
                 verdicts = self._judge(
                     state, pod, view, plugin, (arrays.plugin > number) & considered
                 )
+                memo.ranks = memo.ranks and verdicts is None and hasattr(plugin, "accepts_all")
                 if verdicts is not None:
                     arrays.add_rejections(number, plugin.NAME, verdicts)
         if nominated:
@@ -450,8 +451,13 @@ class Framework(CommitPoints):
         Raises SchedulingError.
         """
         memo.ranks = False  # until it is known again
-        if prefiltered.plan.wide or prefiltered.names is not None:
+        (_, wide_filters), names, _ = prefiltered
+        if names is not None or (wide_filters and nominated):
             return None
+        for _, wide_filter in wide_filters:
+            accepts_all = getattr(wide_filter, "accepts_all", None)
+            if accepts_all is None or not accepts_all(state, pod):
+                return None
         without = self._watch.point(FILTER, self._rejected_of_kept, pod, memo, nominated)
         if without is None:
             return None

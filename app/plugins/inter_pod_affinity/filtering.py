@@ -10,7 +10,7 @@ import numpy as np
 
 from app.model.pod import Pod, PodTemplate
 from app.model.selectors import Labels
-from app.plugins.helpers.domains import by_row, totals
+from app.plugins.helpers.domains import by_row
 from app.plugins.inter_pod_affinity.incoming import (
     Incoming,
     pods_selected_by,
@@ -30,10 +30,15 @@ class _Domains(msgspec.Struct, frozen=True):
     by_code: Int64
 
     @classmethod
-    def count(cls, everything: View, topology_key: str, amounts: Int64) -> "_Domains":
-        """Sums ``amounts`` (one per row of the table) by domain."""
-        column, codes = everything.label(topology_key)
-        return cls(topology_key, totals(column, codes, amounts))
+    def count(
+        cls, everything: View, topology_key: str, counted: Iterable[PodCounter | ExistingTerm]
+    ) -> "_Domains":
+        """The sums of some counts by domain."""
+        column = everything.table.labels.column(topology_key)
+        sums = np.zeros(len(column.values), np.int64)
+        for each in counted:
+            sums += each.by_domain(column)
+        return cls(topology_key, sums)
 
     def present(self, view: View) -> Mask:
         """bool[n]: whether the row has the key."""
@@ -54,9 +59,8 @@ class IncomingAffinity:
 
     def __init__(self, incoming: Incoming, pod: Pod, everything: View) -> None:
         self._counter: Final = pods_selected_by_all(everything.table.families, incoming)
-        counts = everything.counts(self._counter)
         keys = dict.fromkeys(term.topology_key for term in incoming.affinity)
-        self._domains: Final = [_Domains.count(everything, key, counts) for key in keys]
+        self._domains: Final = [_Domains.count(everything, key, [self._counter]) for key in keys]
         self._own: Final = incoming.matches_all_affinity(pod.namespace, pod.labels)
 
     def failed(self, view: View) -> Mask:
@@ -88,7 +92,7 @@ class IncomingAntiAffinity:
         self._terms: Final[list[tuple[_Domains, PodCounter]]] = []
         for term in incoming.anti_affinity:
             counter = pods_selected_by(everything.table.families, term)
-            domains = _Domains.count(everything, term.topology_key, everything.counts(counter))
+            domains = _Domains.count(everything, term.topology_key, [counter])
             self._terms.append((domains, counter))
 
     def failed(self, view: View) -> Mask:
@@ -155,7 +159,7 @@ class ExistingAntiAffinity:
             by_key[existing.term.topology_key].append(existing)
         self._domains: Final = [
             (
-                _Domains.count(everything, key, _sum(terms, everything.n)),
+                _Domains.count(everything, key, terms),
                 _DryRunTerms(self._against, frozenset((key,)), inside=True),
             )
             for key, terms in by_key.items()
@@ -184,13 +188,6 @@ class ExistingAntiAffinity:
             for key in set(self._against.keys(pod)) - self._keys:
                 failed[position] |= view.label(key)[1][position] != MISSING
         return failed
-
-
-def _sum(terms: Iterable[ExistingTerm], rows: int) -> Int64:
-    column = np.zeros(rows, np.int64)
-    for term in terms:
-        term.add_to(column, 1)
-    return column
 
 
 def _all(masks: Iterable[Mask]) -> Mask:

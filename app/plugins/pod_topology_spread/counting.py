@@ -120,6 +120,13 @@ def with_all_keys(view: View, constraints: Constraints) -> Mask:
     return np.ones(view.n, bool) if mask is None else mask
 
 
+def both(some: Mask | None, others: Mask | None) -> Mask | None:
+    """The conjunction of two masks; None stands for all rows."""
+    if some is None or others is None:
+        return others if some is None else some
+    return some & others
+
+
 def row_counts(view: View, counter: PodCounter | None) -> Int64:
     """int64[n]: the number of pods per row that ``matching_pods`` counts."""
     return np.zeros(view.n, np.int64) if counter is None else view.counts(counter)

@@ -15,6 +15,7 @@ from app.plugins.helpers.domains import by_row, totals
 from app.plugins.pod_topology_spread.constraints import Constraint, Constraints
 from app.plugins.pod_topology_spread.counting import (
     IncludedRows,
+    both,
     matching_pods,
     moved_pods,
     row_counts,
@@ -22,6 +23,7 @@ from app.plugins.pod_topology_spread.counting import (
 )
 from app.state.columns.labels import MISSING, Codes, LabelColumn, Mask
 from app.state.columns.resources import Int64
+from app.state.table import NodeTable
 from app.state.view import View
 
 #: The codes for rows without the topology key, and for rows whose domain would exceed maxSkew.
@@ -36,31 +38,46 @@ class HardCount(msgspec.Struct, frozen=True):
     """The domains of one hard constraint and their counts.
 
     ``totals``: int64 by code; ``domains``: bool by code, whether the code is a domain. ``included``: bool by row of
-    the table, whether the row is counted. ``allowed``: the allowed excess of the row's domain over the global
-    minimum, without the incoming pod.
+    the table, whether the row is counted; None if every row with the key is. ``allowed``: the allowed excess of the
+    row's domain over the global minimum, without the incoming pod.
     """
 
     constraint: Constraint
     namespace: str
     totals: Int64
     domains: Mask
-    included: Mask
+    included: Mask | None
     allowed: int
 
     def judge(self, view: View) -> npt.NDArray[np.int8]:
         """int8[n]: 0, KEY_MISSING or SKEWED."""
         codes = view.label(self.constraint.topology_key)[1]
         delta = view.count_delta(moved_pods(self.namespace, self.constraint.selector))
-        among = np.where(self.domains, self.totals, _NO_DOMAIN)
         if delta is None:
-            least = 0 if self._too_few else int(among.min())
-            skewed = self.totals - least > self.allowed
-            by_code = np.where(skewed, SKEWED, np.int8(0))
+            by_code = np.where(self._skewed(), SKEWED, np.int8(0))
             by_code[MISSING] = KEY_MISSING
             return by_row(by_code, codes)
-        own, minimum = self._in_worlds(among, codes, delta, self.included[view.rows])
+        included = codes != MISSING if self.included is None else self.included[view.rows]
+        own, minimum = self._in_worlds(self._among(), codes, delta, included)
         skewed = own - minimum > self.allowed
         return np.where(codes == MISSING, KEY_MISSING, np.where(skewed, SKEWED, np.int8(0)))
+
+    def accepts_all(self, table: NodeTable) -> bool:
+        """Whether no node is rejected, as far as that can be said without a pass over all rows."""
+        column = table.labels.column(self.constraint.topology_key)
+        if column.labelled != table.node_count or len(column.values) != len(self.totals):
+            return False
+        return not (self._skewed() & column.present).any()
+
+    def _among(self) -> Int64:
+        """int64 by code: the totals of domains, _NO_DOMAIN for other codes."""
+        return np.where(self.domains, self.totals, _NO_DOMAIN)
+
+    def _skewed(self) -> Mask:
+        """bool by code: whether one more pod would exceed maxSkew."""
+        least = 0 if self._too_few else int(self._among().min())
+        skewed: Mask = self.totals - least > self.allowed
+        return skewed
 
     @property
     def _too_few(self) -> bool:
@@ -89,22 +106,26 @@ def count_hard(
     pod: Pod, constraints: Constraints, included_rows: IncludedRows, view: View
 ) -> tuple[HardCount, ...]:
     """Counts the domains of each constraint; ``view`` has all rows of the table."""
-    all_keys = with_all_keys(view, constraints)
-    return tuple(_count(pod, c, all_keys, included_rows.by(c), view) for c in constraints)
+    several = len({constraint.topology_key for constraint in constraints}) > 1
+    all_keys = with_all_keys(view, constraints) if several else None
+    return tuple(_count(pod, c, both(all_keys, included_rows.by(c)), view) for c in constraints)
 
 
-def _count(
-    pod: Pod, constraint: Constraint, all_keys: Mask, allowed_rows: Mask | None, view: View
-) -> HardCount:
+def _count(pod: Pod, constraint: Constraint, included: Mask | None, view: View) -> HardCount:
+    """``included``: None if all rows with the key are counted."""
     column, codes = view.label(constraint.topology_key)
-    included = all_keys if allowed_rows is None else all_keys & allowed_rows
-    codes = codes * included
     counter = matching_pods(view.table.families, pod.namespace, constraint.selector)
+    if included is None:
+        domains = column.present
+        sums = np.zeros(len(domains), np.int64) if counter is None else counter.by_domain(column)
+    else:
+        codes = codes * included
+        domains, sums = _present(column, codes), totals(column, codes, row_counts(view, counter))
     return HardCount(
         constraint=constraint,
         namespace=pod.namespace,
-        totals=totals(column, codes, row_counts(view, counter)),
-        domains=_present(column, codes),
+        totals=sums,
+        domains=domains,
         included=included,
         allowed=constraint.max_skew - int(constraint.selector.matches(pod.labels)),
     )

@@ -103,6 +103,11 @@ class PodTopologySpread:
             return None
         return Verdicts(codes, codes.astype(np.int32), _TEXTS.__getitem__)
 
+    def accepts_all(self, state: CycleState, _pod: Pod) -> bool:
+        """Whether Filter rejects no node, as far as that can be said without a pass over all rows."""
+        counts: tuple[HardCount, ...] = state.read(_HARD_STATE)
+        return all(count.accepts_all(self._table) for count in counts)
+
     # ------------------------------------------------------------ score
 
     def pre_score(self, state: CycleState, pod: Pod, view: View) -> Status:

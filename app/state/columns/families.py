@@ -18,7 +18,7 @@ import numpy.typing as npt
 from app.model.pod import LabelSet, Pod
 from app.model.selectors import Selector
 from app.state.columns.label_index import LabelIndex
-from app.state.columns.labels import most_columns
+from app.state.columns.labels import DomainSums, LabelColumn, most_columns
 from app.state.columns.selector_index import EVERY_POD, Scope, SelectorIndex
 
 Counts = npt.NDArray[np.int32]
@@ -52,7 +52,7 @@ class PodCounter:
     All counted pods are within the scope ``within``.
     """
 
-    __slots__ = ("counts", "last_used", "predicate", "total", "within")
+    __slots__ = ("_sums", "counts", "last_used", "predicate", "total", "within")
 
     def __init__(self, predicate: Predicate, capacity: int, within: Scope = EVERY_POD) -> None:
         self.predicate: Final = predicate
@@ -60,11 +60,17 @@ class PodCounter:
         self.counts: Counts = np.zeros(capacity, np.int32)
         self.total = 0
         self.last_used = 0
+        self._sums: Final = DomainSums()
 
     def add(self, row: int, count: int) -> None:
         """Counts ``count`` more (or fewer) pods on a row."""
         self.counts[row] += count
         self.total += count
+        self._sums.add(row, count)
+
+    def by_domain(self, column: LabelColumn) -> npt.NDArray[np.int64]:
+        """int64[len(column.values)], a fresh array: the number of pods by code of a label column; 0 for MISSING."""
+        return self._sums.of(column, lambda: self.counts)
 
     def times(self, pod: Pod) -> int:
         """How often the counter counts this pod: 0 or 1, except in subclasses."""

@@ -6,7 +6,7 @@ and the list of values by code. A requirement is evaluated once per distinct val
 
 import itertools
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,8 @@ _FEW_VALUES: Final = 64
 _MAX_COLUMNS: Final = 512
 _MAX_COLUMN_BYTES: Final = 2**25
 _MIN_COLUMNS: Final = 64
+#: The number of label columns for which the sums of one amount are kept; at least 2.
+_MAX_SUMS: Final = 3
 #: The limit in bytes for the results of requirements that a label column keeps, one byte per requirement and value.
 _MAX_TABLE_BYTES: Final = 2**18
 
@@ -56,6 +58,8 @@ class EncodedColumn(Generic[Value]):
         self.codes: Codes = np.zeros(capacity, np.int32)
         self.values: list[Value] = [unused]
         self.epoch = epochs()
+        #: Changes whenever the code of any row changes.
+        self.version = 0
         self._epochs: Final = epochs
         self._code_of: dict[Value, int] = {unused: 0}
         self._room = _FEW_VALUES
@@ -68,7 +72,9 @@ class EncodedColumn(Generic[Value]):
                 self._drop_unused()
             code = self._code_of[value] = len(self.values)
             self.values.append(value)
-        self.codes[row] = code
+        if self.codes[row] != code:
+            self.codes[row] = code
+            self.version += 1
 
     def _drop_unused(self) -> None:
         used = np.zeros(len(self.values), bool)
@@ -82,6 +88,7 @@ class EncodedColumn(Generic[Value]):
             self.values = [self.values[code] for code in kept.tolist()]
             self._code_of = {value: code for code, value in enumerate(self.values)}
             self.epoch = self._epochs()
+            self.version += 1
         self._room = max(_FEW_VALUES, 2 * len(kept))
 
     def code(self, value: Value) -> int:
@@ -105,6 +112,28 @@ class LabelColumn(EncodedColumn[str | None]):
         self.asked = 0
         self._tables: dict[tuple[str, tuple[str, ...]], Mask] = {}
         self._tables_epoch = self.epoch
+        self._counted_at = -1
+        self._present: Mask = np.zeros(1, bool)
+        self._labelled = 0
+
+    @property
+    def present(self) -> Mask:
+        """bool[len(values)]: whether any row has the value; False for MISSING. Must not be changed."""
+        self._count()
+        return self._present
+
+    @property
+    def labelled(self) -> int:
+        """The number of rows with the label."""
+        self._count()
+        return self._labelled
+
+    def _count(self) -> None:
+        if self._counted_at != self.version or len(self._present) != len(self.values):
+            counts = np.bincount(self.codes, minlength=len(self.values))
+            counts[MISSING] = 0
+            self._present, self._labelled = counts > 0, int(counts.sum())
+            self._counted_at = self.version
 
     def truth(self, operator: str, wanted: tuple[str, ...]) -> Mask:
         """bool[len(values)]: whether the requirement holds, by code."""
@@ -122,6 +151,57 @@ class LabelColumn(EncodedColumn[str | None]):
             )
             self._tables[operator, wanted] = table
         return table
+
+
+class _Sums:
+    """The sums of one label column, as of one version of it."""
+
+    __slots__ = ("by_code", "column", "version")
+
+    def __init__(self, column: LabelColumn, amounts: npt.NDArray[np.integer[Any]]) -> None:
+        self.column: Final = column
+        self.version = column.version
+        size = len(column.values)
+        sums = np.bincount(column.codes[: len(amounts)], weights=amounts, minlength=size)
+        sums[MISSING] = 0
+        self.by_code: npt.NDArray[np.int64] = sums.astype(np.int64)
+
+    def holds(self, column: LabelColumn) -> bool:
+        """Whether the sums are those of this column as it is."""
+        same = self.column is column and self.version == column.version
+        return same and len(self.by_code) == len(column.values)
+
+
+class DomainSums:
+    """Sums of an amount per row over the domains of label columns, updated when an amount changes."""
+
+    __slots__ = ("_kept",)
+
+    def __init__(self) -> None:
+        self._kept: list[_Sums] = []
+
+    def add(self, row: int, amount: int) -> None:
+        """The amount of a row has grown by ``amount``."""
+        for sums in self._kept:
+            column = sums.column
+            if sums.version == column.version and row < len(column.codes):
+                code = column.codes.item(row)
+                if code != MISSING:
+                    sums.by_code[code] += amount
+            else:
+                sums.version = -1
+
+    def of(
+        self, column: LabelColumn, amounts: Callable[[], npt.NDArray[np.integer[Any]]]
+    ) -> npt.NDArray[np.int64]:
+        """int64[len(column.values)], a fresh array; 0 for MISSING. ``amounts`` returns the present amounts by row."""
+        for sums in self._kept:
+            if sums.holds(column):
+                return sums.by_code.copy()
+        made = _Sums(column, amounts())
+        kept = [one for one in self._kept if one.column.key != column.key and one.version >= 0]
+        self._kept = [*kept[1 - _MAX_SUMS :], made]
+        return made.by_code.copy()
 
 
 class LabelColumns:

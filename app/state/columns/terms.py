@@ -11,10 +11,13 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
 from app.model.objects import Affinity, PodAffinity, PodAffinityTerm, WeightedPodAffinityTerm
 from app.model.pod import LabelSet, Pod, PodTemplate
 from app.model.selectors import Labels, Selector, SelectorError, compile_selector
+from app.state.columns.labels import DomainSums, LabelColumn
 from app.state.columns.selector_index import Scope, SelectorIndex
 from app.state.columns.sparse import SparseColumn
 from app.state.weak_cache import WeakCache
@@ -130,13 +133,22 @@ class TermKind(enum.Enum):
 class ExistingTerm(SparseColumn):
     """A term of pods on rows, and the number of its pods per row. ``weight`` is 0 for required terms."""
 
-    __slots__ = ("kind", "term", "weight")
+    __slots__ = ("_sums", "kind", "term", "weight")
 
     def __init__(self, kind: TermKind, term: AffinityTerm, weight: int, capacity: int) -> None:
         super().__init__(capacity)
+        self._sums: Final = DomainSums()
         self.kind: Final = kind
         self.term: Final = term
         self.weight: Final = weight
+
+    def add(self, row: int, amount: int) -> None:
+        super().add(row, amount)
+        self._sums.add(row, amount)
+
+    def by_domain(self, column: LabelColumn) -> npt.NDArray[np.int64]:
+        """int64[len(column.values)], a fresh array: the number of pods by code of a label column; 0 for MISSING."""
+        return self._sums.of(column, self.column)
 
     @property
     def key(self) -> tuple[TermKind, AffinityTerm, int]:
