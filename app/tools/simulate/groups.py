@@ -1,5 +1,6 @@
 """Pod groups in a simulation: which API the files use for them, and which groups have enough pods with a node in the end."""
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
@@ -59,7 +60,7 @@ GROUP_KINDS: Final[Mapping[tuple[str, str], Kind]] = {
 _GATES: Final = frozenset({"GenericWorkload", "GangScheduling", "TopologyAwareWorkloadScheduling"})
 _WHOLE: Final = "WorkloadAwarePreemption"
 #: What pods of a gang say that have room themselves.
-_OTHERS_FAILED: Final = "pod group is "
+_OTHERS_FAILED: Final = re.compile(r"pod group is |minCount \(|0/\d+ placements are available")
 
 
 class GroupKey(NamedTuple):
@@ -195,7 +196,7 @@ class PodGroups:
         placed = sum(bool(pod["spec"].get("nodeName")) for pod in pods)
         runs = spec is not None and placed >= max(1, least)
         reasons = [text for pod in pods if (text := _message(pod))]
-        own = [text for text in reasons if not text.startswith(_OTHERS_FAILED)]
+        own = [text for text in reasons if not _OTHERS_FAILED.match(text)]
         first = next(iter(own or reasons), "")
         return GroupResult(
             api=key.api,
