@@ -71,6 +71,9 @@ class Entry(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     evicts: bool
     #: What the change chooses for a claim; None if it chooses nothing.
     prepares: Preparation | None
+    #: The number of the entry with which the pod of the outcome entered the queue, and its priority; 0 if that is not known.
+    queued: int
+    priority: int
 
 
 def _entry(number: int, at: float, change: Change, outcome: Outcome | None) -> Entry:
@@ -87,6 +90,8 @@ def _entry(number: int, at: float, change: Change, outcome: Outcome | None) -> E
         places=outcome is not None and bool(outcome.node),
         evicts=is_eviction(change),
         prepares=preparation(change),
+        queued=0 if outcome is None else outcome.queued,
+        priority=0 if outcome is None else outcome.pod.priority,
     )
 
 
@@ -95,12 +100,11 @@ def precedes(one: Entry, other: Entry) -> bool | None:
 
     Pods that wait together are tried by priority, then in the order in which they entered the queue.
     """
-    first, second = one.outcome, other.outcome
-    if first is None or second is None or not first.queued or not second.queued:
+    if not one.queued or not other.queued:
         return None
-    if first.pod.priority >= second.pod.priority and first.queued < second.queued:
+    if one.priority >= other.priority and one.queued < other.queued:
         return True
-    if second.pod.priority >= first.pod.priority and second.queued < first.queued:
+    if other.priority >= one.priority and other.queued < one.queued:
         return False
     return None
 
