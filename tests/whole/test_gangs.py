@@ -10,6 +10,7 @@ import yaml
 
 from extenders.kit import Filtered, NodesRequest, make_app
 from extenders.kit.testing import serving
+from extenders.python.blocks import application as block_extender
 from tests.markdown import ROOT, blocks, commands
 from tests.whole.harness import Cluster, Process, Schedulers, pod, running_cluster, wait_for
 
@@ -212,3 +213,58 @@ def test_a_gang_evicts_another_one_whole(tmp_path: Path) -> None:
             wait_for("the second gang", lambda: outcome() == {"high0", "high1"})
         finally:
             schedulers.end()
+
+
+def test_an_extender_is_asked_about_each_group_with_one_call(tmp_path: Path) -> None:
+    """Two groups, each in a block of its own, by the sample extender with the group verb."""
+    gates = "--feature-gates=GenericWorkload=true,GangScheduling=true"
+    served = "--runtime-config=scheduling.k8s.io/v1alpha2=true"
+    groups = "/apis/scheduling.k8s.io/v1alpha2/namespaces/default/podgroups"
+    nodes = {f"{block}{number}": block for block in "ab" for number in range(2)}
+    with (
+        serving(block_extender(nodes)) as url,
+        running_cluster(tmp_path, "--nodes=0", served, gates) as cluster,
+    ):
+        extender = {"urlPrefix": url}
+        second = {"urlPrefix": url, "groupVerb": "group", "releaseVerb": "release"}
+        documents = [
+            {
+                "apiVersion": "kubescheduler.config.k8s.io/v1",
+                "kind": "KubeSchedulerConfiguration",
+                "clientConnection": {"kubeconfig": str(cluster.kubeconfig)},
+                "leaderElection": {"leaderElect": False},
+                "extenders": [extender],
+            },
+            {
+                "apiVersion": "aiokube-scheduler.io/v1alpha1",
+                "kind": "AiokubeSchedulerConfiguration",
+                "extenders": [second],
+            },
+        ]
+        file = tmp_path / "scheduler.yaml"
+        file.write_text(yaml.safe_dump_all(documents))
+        start = ["app", "run", f"--config={file}", "--secure-port=0", gates]
+        process = Process(start, tmp_path / "scheduler.log")
+        try:
+            for name in nodes:
+                allocatable = {"cpu": "8", "pods": "9"}
+                node = {"metadata": {"name": name}, "status": {"allocatable": allocatable}}
+                cluster.call("POST", "/api/v1/nodes", node)
+            for group in ("one", "two"):
+                policy = {"schedulingPolicy": {"gang": {"minCount": 4}}}
+                cluster.call("POST", groups, {"metadata": {"name": group}, "spec": policy})
+                for number in range(4):
+                    spec = {"schedulingGroup": {"podGroupName": group}}
+                    cluster.call("POST", PODS, pod(f"{group}-{number}", cpu="1", **spec))
+            wait_for("the pods", lambda: cluster.all_bound(8))
+            blocks_of = {
+                group: {
+                    nodes[each["spec"]["nodeName"]]
+                    for name, each in cluster.pods().items()
+                    if name.startswith(group)
+                }
+                for group in ("one", "two")
+            }
+            assert sorted(map(sorted, blocks_of.values())) == [["a"], ["b"]]
+        finally:
+            process.kill()
