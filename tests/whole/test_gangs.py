@@ -151,7 +151,7 @@ def test_the_examples_of_the_guide(tmp_path: Path, heading: str) -> None:
         serving(make_app(filter=filter_)) as url,
         running_cluster(tmp_path, "--nodes=2", *flags("apiserver"), *loaded) as cluster,
     ):
-        schedulers = Schedulers(cluster, tmp_path)
+        schedulers, process = Schedulers(cluster, tmp_path), None
         try:
             if configurations:
                 documents = list(yaml.safe_load_all(configurations[0].replace(EXTENDER, url)))
@@ -162,11 +162,12 @@ def test_the_examples_of_the_guide(tmp_path: Path, heading: str) -> None:
                 start = ["app", "run", f"--config={file}", "--secure-port=0"]
                 process = Process(start, tmp_path / "scheduler.log")
             else:
-                process = schedulers.start(*flags("run"))
+                schedulers.start(*flags("run"))
             wait_for("the pods", lambda: cluster.all_bound(pods_of(objects)))
             assert bool(asked) == bool(configurations)
-            process.kill()
         finally:
+            if process is not None:
+                process.kill()
             schedulers.end()
 
 
