@@ -161,7 +161,7 @@ class ByType:
     """A sink that calls the handlers for the type of an event, if there are any. ``isinstance`` is slow for Structs."""
 
     def __init__(self, handlers: Mapping[type, Callable[[Any], None]]) -> None:
-        self._handlers: Final[dict[type, tuple[Callable[[Any], None], ...]]] = {
+        self.handlers: Final[dict[type, tuple[Callable[[Any], None], ...]]] = {
             kind: (handle,) for kind, handle in handlers.items()
         }
 
@@ -170,12 +170,12 @@ class ByType:
         """One sink that calls the handlers of all of them, in this order."""
         both = cls({})
         for sink in sinks:
-            for kind, handlers in sink._handlers.items():  # noqa: SLF001 - of its own class
-                both._handlers[kind] = both._handlers.get(kind, ()) + handlers
+            for kind, handlers in sink.handlers.items():
+                both.handlers[kind] = both.handlers.get(kind, ()) + handlers
         return both
 
     def __call__(self, event: object) -> None:
-        for handle in self._handlers.get(type(event), ()):
+        for handle in self.handlers.get(type(event), ()):
             handle(event)
 
 
