@@ -34,7 +34,7 @@ _GATED: Final = {
     "message": "Scheduling is blocked due to non-empty scheduling gates",
 }
 #: Seconds between two operations, and after a step.
-_PAUSE: Final = 0.02
+PAUSE: Final = 0.02
 _SETTLED: Final = 6.0
 
 
@@ -49,10 +49,11 @@ class _Complaints(Watcher):
 class _Play:
     """One scenario; ``story`` is what the process tells, ``outcomes`` has one for each step that is over."""
 
-    def __init__(self, scenario: Scenario, seed: int) -> None:
+    def __init__(self, scenario: Scenario, seed: int, pause: float) -> None:
         self.outcomes: Final[list[dict[str, Any]]] = []
         self.story: Final[list[str]] = []
         self._scenario: Final = scenario
+        self._pause: Final = pause
         self._simulation: Final = Simulation()
         self._server: Final = ApiServer(self._wrote)
         self._complaints: Final = _Complaints()
@@ -95,7 +96,7 @@ class _Play:
         for step in self._scenario.steps:
             for operation in step:
                 for _ in self._do(operation):
-                    yield _PAUSE
+                    yield self._pause
             yield _SETTLED
             self.outcomes.append(outcome(self._found()))
 
@@ -146,6 +147,9 @@ def _admitted(pod: Manifest) -> Manifest:
     }
 
 
-def play(scenario: Scenario, *, seed: int = 0) -> Sequence[dict[str, Any]]:
-    """The outcomes here. The caller has the product simulated (tests.histories.replica.simulated)."""
-    return _Play(scenario, seed).play()
+def play(scenario: Scenario, *, seed: int = 0, pause: float = PAUSE) -> Sequence[dict[str, Any]]:
+    """The outcomes here, with ``pause`` seconds between operations.
+
+    The caller has the product simulated (tests.histories.replica.simulated).
+    """
+    return _Play(scenario, seed, pause).play()

@@ -45,6 +45,15 @@ _NOT_HELPFUL: Final = "Preemption is not helpful for scheduling"
 _NODES: Final = re.compile(r"0/(-?\d+) nodes are available: (-?\d+ [^.]*?(?:, -?\d+ [^.]*?)*)\.")
 
 
+#: Why outcomes differ on purpose.
+DIFFERENCES: Final[Mapping[str, str]] = {
+    "events": "a pod that nothing has helped is not tried again, and its message keeps the number of nodes that there were",
+    "victims": "pods of lower priority are evicted only if with their room the gang has enough pods",
+    "first placement": "of a topology constraint's placements, the one that takes the most pods says why they do not fit",
+    "deleted group": "the pods of a deleted group wait for it, and do not fail again after each backoff",
+}
+
+
 class Scenario(msgspec.Struct, kw_only=True, omit_defaults=True):
     """One scenario; ``outcomes`` has one for each step."""
 
@@ -52,7 +61,7 @@ class Scenario(msgspec.Struct, kw_only=True, omit_defaults=True):
     family: str
     steps: list[list[list[Any]]]
     outcomes: list[dict[str, Any]] = []
-    #: Why the outcome here differs on purpose; empty: it must not.
+    #: Why the outcome here differs on purpose, of DIFFERENCES; empty: it must not.
     differs: str = ""
     #: What the outcome here is, where it differs.
     ours: list[dict[str, Any]] = []

@@ -1,0 +1,34 @@
+"""The recorded outcomes of pod groups in kube-scheduler 1.36.2: the same pods bound, conditions and messages.
+
+A scenario whose outcome differs on purpose says why, and has the outcome here as well (docs/differences.md#pod-groups).
+"""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.histories.replica import simulated
+from tests.parity.gangs.replay import play
+from tests.parity.gangs.scenarios import DIFFERENCES, Scenario, read
+
+RECORDED = read()
+
+
+@pytest.fixture(autouse=True)
+def _simulated() -> Iterator[None]:
+    with simulated():
+        yield
+
+
+@pytest.mark.parametrize("scenario", RECORDED, ids=lambda each: f"{each.family}-{each.seed}")
+def test_outcomes_agree(scenario: Scenario) -> None:
+    expected = scenario.ours if scenario.differs else scenario.outcomes
+    for step, found, wanted in zip(scenario.steps, play(scenario), expected, strict=True):
+        assert found == wanted, f"after {step}"
+
+
+def test_each_difference_has_a_reason() -> None:
+    different = [each for each in RECORDED if each.differs]
+    assert {each.differs for each in different} <= DIFFERENCES.keys()
+    assert all(each.ours != each.outcomes for each in different)
+    assert len(different) < len(RECORDED) / 10
