@@ -7,7 +7,7 @@ import pytest
 from tests.histories.bugs import GANG_BUGS
 from tests.histories.playing import play, told
 
-CONTESTS = int(os.environ.get("CONTESTS", "1000"))
+CONTESTS = int(os.environ.get("CONTESTS", "150"))
 BATCH = 50
 #: Within so many contests each planted bug must be found.
 LIMIT = 100
