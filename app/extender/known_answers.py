@@ -20,7 +20,7 @@ from app.model.pod import Pod
 from app.model.pod_groups import GroupKey
 from app.state.columns.resources import Int64
 from app.wire.extender_v1 import ExtenderArgs, FilterAnswer
-from app.wire.group_v1 import GroupArgs, GroupMembers
+from app.wire.group_v1 import GroupArgs, GroupQuestion
 
 #: Called after each call of filter: the extender, the number of nodes sent, and the answer or the error.
 Observe = Callable[[HTTPExtender, int, FilterAnswer | ExtenderError], None]
@@ -103,7 +103,7 @@ class KnownAnswers:
             _raise(known, ahead=ahead)
             sent = _unknown(args, known.asked)
             if sent is not None and extender.supports(Verb.GROUP):
-                await self._ask_group(extender, [GroupMembers([args.pod], sent.names)])
+                await self._ask_group(extender, [GroupQuestion([args.pod], sent.names)])
             elif sent is not None:
                 answer = await self._filter(extender, sent, known, ahead=ahead)
                 if extender.config.answers_for_template and 1 == len(answer.kept) < len(sent.names):
@@ -139,15 +139,15 @@ class KnownAnswers:
         if reserves or extender.name in self._choosers:
             for each in args:
                 self._known.pop((extender.name, each.pod.uid), None)
-        members: dict[tuple[str, ...], GroupMembers] = {}
+        members: dict[tuple[str, ...], GroupQuestion] = {}
         for each in args:
             sent = _unknown(each, self._group_answers(extender, each.pod).asked)
             if sent is not None:
                 key = tuple(sent.names)
-                members.setdefault(key, GroupMembers([], sent.names)).pods.append(each.pod)
+                members.setdefault(key, GroupQuestion([], sent.names)).pods.append(each.pod)
         await self._ask_group(extender, list(members.values()))
 
-    async def _ask_group(self, extender: HTTPExtender, members: list[GroupMembers]) -> None:
+    async def _ask_group(self, extender: HTTPExtender, members: list[GroupQuestion]) -> None:
         for part in GroupArgs(self._key, self._min_count, members).parts():
             answer = await extender.group(part)
             for verdict in answer.verdicts:

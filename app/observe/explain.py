@@ -62,7 +62,7 @@ class Leadership(msgspec.Struct, rename="camel", frozen=True):
     holder: str = ""
 
 
-class GroupMember(msgspec.Struct, rename="camel", frozen=True):
+class ExplainedMember(msgspec.Struct, rename="camel", frozen=True):
     """A pod of a group: a queue, assumed or bound; its node, or why it has none."""
 
     pod: str
@@ -92,7 +92,7 @@ class GroupExplanation(msgspec.Struct, rename="camel", frozen=True):
     #: The last cycles, the oldest first.
     cycles: tuple[GroupCycleRecord, ...] = ()
     #: Some of the pods, those without a node first.
-    members: tuple[GroupMember, ...] = ()
+    members: tuple[ExplainedMember, ...] = ()
 
 
 class Explanation(msgspec.Struct, rename="camel", frozen=True):

@@ -18,10 +18,10 @@ from app.observe.explain import (
     BOUND,
     GONE,
     NOT_OURS,
+    ExplainedMember,
     Explanation,
     Feasibility,
     GroupExplanation,
-    GroupMember,
     Leadership,
     QueueMove,
     RankedNode,
@@ -134,11 +134,11 @@ class Explainer:
         ends = [each.backoff_expiration for each in found if each and each.place in backing_off]
         return min(ends, default=0.0)
 
-    def _member(self, pod: Pod) -> GroupMember:
+    def _member(self, pod: Pod) -> ExplainedMember:
         queued = self._state.queue.get(pod.uid)
         place, node = self._place(pod, queued)
         if node:
-            return GroupMember(pod.key, place, node)
+            return ExplainedMember(pod.key, place, node)
         if queued is not None and queued.gating_plugin:
             message = f"{queued.gating_plugin}: {queued.gating_status.message}"
         else:
@@ -146,7 +146,7 @@ class Explainer:
             known = history is not None and history.uid == pod.uid
             attempts = history.attempts if known and history is not None else []
             message = next((each.message for each in reversed(attempts) if each.message), "")
-        return GroupMember(pod.key, place, message=message[:MAX_MESSAGE])
+        return ExplainedMember(pod.key, place, message=message[:MAX_MESSAGE])
 
     # ------------------------------------------------------------ the pod
 

@@ -21,7 +21,7 @@ from app.model.pod_groups import GroupKey, LabelledPodGroup
 from app.wire import extender_v1 as wire
 from app.wire.extender_v1 import AnswerError, ExtenderArgs, Victims, pod_json
 from app.wire.go_json import first_value
-from app.wire.group_v1 import GroupArgs, GroupMembers, GroupReader
+from app.wire.group_v1 import GroupArgs, GroupQuestion, GroupReader
 from app.wire.kube import NodeDecoder, PodDecoder
 
 #: Name and namespace of the sample pod, so that it is not mistaken for a real one.
@@ -57,7 +57,7 @@ class SampleObjects:
     def group(self) -> GroupArgs:
         """The arguments of the group verb."""
         key = GroupKey(LabelledPodGroup, self.pod.namespace, _NAME)
-        return GroupArgs(key, 2, [GroupMembers(self.mates(), list(self.nodes))])
+        return GroupArgs(key, 2, [GroupQuestion(self.mates(), list(self.nodes))])
 
     def of_nodes(self, count: int, resource: str) -> "SampleObjects":
         """The same pod, and ``count`` generated nodes of 7 KB with some of the resource."""

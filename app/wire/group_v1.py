@@ -39,7 +39,7 @@ T = TypeVar("T")
 _Int64: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
-class GroupMembers(msgspec.Struct, frozen=True):
+class GroupQuestion(msgspec.Struct, frozen=True):
     """Pods of a group with the same candidates."""
 
     pods: list[Pod]
@@ -53,7 +53,7 @@ class GroupArgs(msgspec.Struct, frozen=True):
     key: GroupKey
     #: None for a group without a minimum.
     min_count: int | None
-    members: list[GroupMembers]
+    members: list[GroupQuestion]
 
     @property
     def pods(self) -> Iterator[Pod]:
@@ -62,7 +62,7 @@ class GroupArgs(msgspec.Struct, frozen=True):
 
     def parts(self) -> "Iterator[GroupArgs]":
         """The arguments, divided into as many calls as the limits demand."""
-        part: list[GroupMembers] = []
+        part: list[GroupQuestion] = []
         pods = size = names = 0
         for each in self.members:
             first = 0
@@ -72,12 +72,12 @@ class GroupArgs(msgspec.Struct, frozen=True):
                 full = pods + 1 > MAX_PODS or size + length > MAX_POD_BYTES
                 if pods and (full or names + more > MAX_NAMES):
                     if at > first:
-                        part.append(GroupMembers(each.pods[first:at], each.names))
+                        part.append(GroupQuestion(each.pods[first:at], each.names))
                     yield GroupArgs(self.key, self.min_count, part)
                     part, first, more = [], at, len(each.names)
                     pods = size = names = 0
                 pods, size, names = pods + 1, size + length, names + more
-            part.append(GroupMembers(each.pods[first:], each.names))
+            part.append(GroupQuestion(each.pods[first:], each.names))
         if part:
             yield GroupArgs(self.key, self.min_count, part)
 

@@ -20,10 +20,10 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from app.observe.explain import (
+    ExplainedMember,
     Explanation,
     Feasibility,
     GroupExplanation,
-    GroupMember,
     Leadership,
     QueueMove,
     Waiting,
@@ -275,7 +275,7 @@ STORY = msgspec.json.encode(
             HTML,
             waits_for=HTML,
             cycles=(GroupCycleRecord(1.0, 1.0, HTML, HTML, 2, 1, HTML, 1.0),),
-            members=(GroupMember(HTML, HTML, HTML, HTML),),
+            members=(ExplainedMember(HTML, HTML, HTML, HTML),),
         ),
     )
 )

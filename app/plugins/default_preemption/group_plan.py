@@ -60,7 +60,7 @@ class Unit(msgspec.Struct, frozen=True, gc=False):
         return -self.priority, not self.grouped, -size, min(map(started_at, self.pods))
 
 
-class Request(msgspec.Struct, frozen=True):
+class GroupDemand(msgspec.Struct, frozen=True):
     """What a group needs."""
 
     key: GroupKey
@@ -77,7 +77,7 @@ class Request(msgspec.Struct, frozen=True):
     rows: Rows
 
 
-class Plan(msgspec.Struct, frozen=True):
+class GroupPlan(msgspec.Struct, frozen=True):
     """Where pods of the group fit (rows by uid), and the pods to evict for that, most important first."""
 
     rows: Mapping[str, int]
@@ -115,7 +115,7 @@ class _World:
     """The view of all rows with the units and the pods of the group that are there for the moment."""
 
     def __init__(
-        self, table: NodeTable, request: Request, nominated: PodsByRow, members: Sequence[Pod]
+        self, table: NodeTable, request: GroupDemand, nominated: PodsByRow, members: Sequence[Pod]
     ) -> None:
         self.rows: Final = request.rows
         some = next(iter(request.filters.values()))
@@ -267,7 +267,9 @@ class GroupPlanner:
         self._budgets: Final = budgets
         self._groups: Final = groups
 
-    def plan(self, request: Request, nominated: PodsByRow) -> Generator[None, None, Plan | None]:
+    def plan(
+        self, request: GroupDemand, nominated: PodsByRow
+    ) -> Generator[None, None, GroupPlan | None]:
         """A plan; None if too few pods of the group fit, whatever is evicted.
 
         ``nominated``: by row, pods for which room is kept. Pauses every few milliseconds. Raises NoPotentialVictims,
@@ -321,9 +323,9 @@ class GroupPlanner:
         chosen = np.array(sorted(used), np.intp)
         if table.layout != layout or np.any(table.generation[chosen] != generation[chosen]):
             raise NodesChanged
-        return Plan(rows, evicted, violations)
+        return GroupPlan(rows, evicted, violations)
 
-    def _units(self, request: Request) -> Generator[None, None, list[Unit]]:
+    def _units(self, request: GroupDemand) -> Generator[None, None, list[Unit]]:
         """The units of lower priority with a pod in the domain. Pods of the group itself are left out."""
         table, groups = self._table, self._groups
         units: list[Unit] = []

@@ -42,11 +42,11 @@ from app.plugins.default_preemption.candidates import (
 )
 from app.plugins.default_preemption.dry_run import DryRun, PodFilters
 from app.plugins.default_preemption.group_plan import (
+    GroupDemand,
+    GroupPlan,
     GroupPlanner,
     NodesChanged,
     NoPotentialVictims,
-    Plan,
-    Request,
 )
 from app.plugins.default_preemption.importance import being_preempted, by_importance, loss
 from app.state.nominations import Nominations, PodsByRow
@@ -277,7 +277,7 @@ class DefaultPreemption:
         need: int,
         effects: Effects,
         rows: Rows | None,
-    ) -> Plan | None:
+    ) -> GroupPlan | None:
         """A plan for the present table; None if there is none. Other tasks run in between."""
         now = self._handle.clock.monotonic
         for _ in range(_MAX_PLANS):
@@ -291,7 +291,7 @@ class DefaultPreemption:
                         await effects.sleep(0.0)
                         until = now() + _SLICE
             except StopIteration as end:
-                plan: Plan | None = end.value
+                plan: GroupPlan | None = end.value
                 return plan
             except NodesChanged:
                 continue
@@ -304,7 +304,7 @@ class DefaultPreemption:
         members: Sequence[GroupMember],
         need: int,
         rows: Rows | None,
-    ) -> Request:
+    ) -> GroupDemand:
         framework = self._handle.framework
         filters: dict[PodTemplate, PodFilters] = {}
         refused: dict[PodTemplate, set[int]] = {}
@@ -326,7 +326,7 @@ class DefaultPreemption:
             priority = min(member.pod.priority for member in members)
         live = self._table.live_rows()
         domain = live if rows is None else np.intersect1d(rows, live)
-        return Request(key, priority, pods, need, filters, refused, domain)
+        return GroupDemand(key, priority, pods, need, filters, refused, domain)
 
     def _nominated(self, pods: Sequence[Pod]) -> PodsByRow:
         """Pods for which room is kept: nominated ones that are as important as any of these, without these."""

@@ -63,7 +63,7 @@ _WHOLE: Final = "WorkloadAwarePreemption"
 _OTHERS_FAILED: Final = re.compile(r"pod group is |minCount \(|0/\d+ placements are available")
 
 
-class GroupKey(NamedTuple):
+class GroupName(NamedTuple):
     """Names a group: the group of its API, its namespace and its name."""
 
     api: str
@@ -120,7 +120,7 @@ def serve_custom_groups(cluster: EmbeddedCluster) -> None:
     cluster.apply(CUSTOM_RESOURCE_DEFINITIONS, DEFINITION)
 
 
-class PodGroups:
+class SimulatedGroups:
     """The groups of an embedded cluster."""
 
     def __init__(self, cluster: EmbeddedCluster) -> None:
@@ -150,14 +150,14 @@ class PodGroups:
     def _kinds(self) -> Iterator[Kind]:
         return (kind for kind in self._api.kinds if kind.kind == "PodGroup")
 
-    def _existing(self, kind: Kind) -> Iterator[GroupKey]:
+    def _existing(self, kind: Kind) -> Iterator[GroupName]:
         for record in self._api.store[kind.storage].ordered():
             metadata = record.value["metadata"]
-            yield GroupKey(kind.group, metadata["namespace"], metadata["name"])
+            yield GroupName(kind.group, metadata["namespace"], metadata["name"])
 
-    def _pods(self) -> Mapping[GroupKey, list[Object]]:
+    def _pods(self) -> Mapping[GroupName, list[Object]]:
         """The pods of each group that have not ended."""
-        found: dict[GroupKey, list[Object]] = defaultdict(list)
+        found: dict[GroupName, list[Object]] = defaultdict(list)
         served = {kind.group for kind in self._kinds()}
         if served:
             for record in self._api.store[PODS.storage].ordered():
@@ -167,21 +167,21 @@ class PodGroups:
         return found
 
     @staticmethod
-    def _key_of(pod: Object) -> GroupKey | None:
+    def _key_of(pod: Object) -> GroupName | None:
         metadata = pod["metadata"]
         if name := group_name(pod):
-            return GroupKey(PodGroup.GROUP, metadata["namespace"], name)
+            return GroupName(PodGroup.GROUP, metadata["namespace"], name)
         label = (metadata.get("labels") or {}).get(GROUP_LABEL)
-        return GroupKey(LabelledPodGroup.GROUP, metadata["namespace"], label) if label else None
+        return GroupName(LabelledPodGroup.GROUP, metadata["namespace"], label) if label else None
 
-    def _spec(self, key: GroupKey) -> Object | None:
+    def _spec(self, key: GroupName) -> Object | None:
         for kind in self._kinds():
             if kind.group == key.api:
                 record = self._api.find(kind, key.namespace, key.name)
                 return None if record is None else dict(record.value.get("spec") or {})
         return None
 
-    def _incomplete(self, key: GroupKey, pods: list[Object]) -> str:
+    def _incomplete(self, key: GroupName, pods: list[Object]) -> str:
         spec = self._spec(key)
         if spec is None:
             return f"pod group {key.name} does not exist"
@@ -190,7 +190,7 @@ class PodGroups:
             f"pod group {key.name}: {len(pods)} of {least} pods exist" if len(pods) < least else ""
         )
 
-    def _result(self, key: GroupKey, pods: list[Object]) -> GroupResult:
+    def _result(self, key: GroupName, pods: list[Object]) -> GroupResult:
         spec = self._spec(key)
         least = 0 if spec is None else _min_count(spec)
         placed = sum(bool(pod["spec"].get("nodeName")) for pod in pods)

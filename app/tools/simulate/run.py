@@ -23,7 +23,7 @@ from app.sim.resources.kinds import EVENTS, NODES, PODS
 from app.sim.store import Object, StoreChange
 from app.tools.pod_tracker import PodTracker, TrackedPod, pods_bound
 from app.tools.simulate.configuration import Configured
-from app.tools.simulate.groups import PodGroups, serve_custom_groups, used_groups
+from app.tools.simulate.groups import SimulatedGroups, serve_custom_groups, used_groups
 from app.tools.simulate.loader import CLUSTER_KINDS, WORKLOAD_KINDS, Loader, Manifests, read
 from app.tools.simulate.result import PreemptedPod, SimulationResult
 from app.tools.simulate.summary import node_uses, requested, workload
@@ -88,7 +88,7 @@ class _Simulation:
         async with EmbeddedCluster(settings) as cluster:
             if used.custom:
                 serve_custom_groups(cluster)
-            groups = PodGroups(cluster)
+            groups = SimulatedGroups(cluster)
             loader = Loader(cluster, self._options.configuration.schedulers)
             tracker = PodTracker(cluster, self._now, _titles(loader))
             loader.load_cluster(dump)
@@ -118,7 +118,7 @@ class _Simulation:
         cluster: EmbeddedCluster,
         tracker: PodTracker,
         kubeconfig: Path,
-        groups: PodGroups,
+        groups: SimulatedGroups,
         features: Features,
     ) -> AsyncIterator["Quiescence"]:
         file = self._folder / "scheduler.yaml"
@@ -158,7 +158,7 @@ class _Simulation:
         return True
 
     def _placed(
-        self, cluster: EmbeddedCluster, loader: Loader, tracker: PodTracker, groups: PodGroups
+        self, cluster: EmbeddedCluster, loader: Loader, tracker: PodTracker, groups: SimulatedGroups
     ) -> dict[str, Any]:
         entries: dict[str, list[TrackedPod]] = defaultdict(list)
         held = groups.held()
@@ -306,7 +306,7 @@ class Quiescence:
         self,
         cluster: EmbeddedCluster,
         tracker: PodTracker,
-        groups: PodGroups,
+        groups: SimulatedGroups,
         port: int,
         now: Callable[[], float],
     ) -> None:

@@ -13,7 +13,7 @@ from app.model.pod import make_pod
 from app.model.pod_groups import GroupKey, LabelledPodGroup
 from app.wire import group_v1
 from app.wire.extender_v1 import AnswerError
-from app.wire.group_v1 import GroupArgs, GroupMembers, GroupReader
+from app.wire.group_v1 import GroupArgs, GroupQuestion, GroupReader
 
 KEY = GroupKey(LabelledPodGroup, "ns", "train")
 
@@ -27,7 +27,9 @@ def pod(name, size=0):
 
 def args(*members):
     return GroupArgs(
-        KEY, 3, [GroupMembers([pod(name) for name in pods], list(nodes)) for pods, nodes in members]
+        KEY,
+        3,
+        [GroupQuestion([pod(name) for name in pods], list(nodes)) for pods, nodes in members],
     )
 
 
@@ -130,7 +132,7 @@ def test_a_long_answer_is_decoded_in_steps():
 )
 def test_a_large_group_is_divided(pods, names, size):
     members = [
-        GroupMembers(
+        GroupQuestion(
             [pod(f"p{m}-{i}", size) for i in range(count)], [f"n{i}" for i in range(names[m])]
         )
         for m, count in enumerate(pods)

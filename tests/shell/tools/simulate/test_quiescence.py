@@ -10,7 +10,7 @@ from app.sim import EmbeddedCluster
 from app.sim.resources.deletion import DeleteOptions, delete
 from app.sim.resources.kinds import PODS
 from app.tools.pod_tracker import PodTracker
-from app.tools.simulate.groups import PodGroups
+from app.tools.simulate.groups import SimulatedGroups
 from app.tools.simulate.run import QUIET, Quiescence, is_idle
 from tests.shell.responses import Response, Responses
 from tests.shell.tools.simulate.world import pod
@@ -74,7 +74,7 @@ def said():
 def settling(cluster, name_of_node):
     now = asyncio.get_running_loop().time
     return Quiescence(
-        cluster, PodTracker(cluster, now, name_of_node), PodGroups(cluster), PORT, now
+        cluster, PodTracker(cluster, now, name_of_node), SimulatedGroups(cluster), PORT, now
     )
 
 
