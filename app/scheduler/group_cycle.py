@@ -637,23 +637,29 @@ class _Cycle:
                     self._bind(assumed)
             self._try_others_again()
             return "scheduled", ""
+        return self._give_up(preempting)
+
+    def _give_up(self, preempting: Sequence[_Member]) -> tuple[GroupResult, str]:
+        """Takes all pods back and requeues them, to wait for victims or for events."""
         why, planned = self._reason(), self._still_planned()
         waits = planned or (bool(preempting) and self._enough(0))
+        keeps_room = waits or self._enough(-self._count_waiting_for_victims())
         nodes = dict(self._planned or {})
         for member in self.members:
-            if member.assumed is not None:
+            if member.assumed is not None and (waits or member.fits):
                 nodes[member.queued.pod.uid] = member.assumed.pod.node_name
+        placed = [member for member in self.members if member.assumed is not None]
         self._take_back(self.members)
         if waits:
             self._evict()
         text = TOO_FEW if not waits else UNSCHEDULABLE if planned else PREEMPTING
         if not waits and why is not self._why:
             text = why
+        for member in placed:
+            member.nominated = ""
         for member in self.members:
-            if waits:
+            if keeps_room:
                 member.nominated = nodes.get(member.queued.pod.uid, member.nominated)
-            else:
-                member.nominated = ""
             self._requeue(member, text)
         if waits:
             return "waiting_on_preemption", text
@@ -685,6 +691,19 @@ class _Cycle:
                 if member.diagnosis is not None and not member.preempts
             ]
             self._state.activate(pods, self._parent.clock.steady())
+
+    def _count_waiting_for_victims(self) -> int:
+        """How many pods have no node because victims of an earlier cycle are still ending on their nominated nodes.
+
+        Until these have ended, the pods that fit keep their room by nominations. Otherwise a pod of lower priority could take it,
+        and would have to be evicted for the group again.
+        """
+        return sum(
+            member.diagnosis is not None
+            and member.nominated is None
+            and bool(self._state.nominator.node_of(member.queued.pod.uid))
+            for member in self.members
+        )
 
     def _enough(self, preempting: int) -> bool:
         """Whether enough pods of the group have a node, with those of earlier cycles, without ``preempting`` of them."""

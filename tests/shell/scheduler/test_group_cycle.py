@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from app.framework.testing import make_object, make_pod
+from app.model.objects import PodCondition
 from app.model.pod import Pod
 from app.model.pod_groups import GROUP_LABEL, GroupKey, LabelledPodGroup, LabelledPodGroupStatus
 from app.state.queue.queued_pod import ERROR_BACKOFF, GATED, OUTSIDE, UNSCHEDULABLE
@@ -135,6 +136,41 @@ async def test_a_gang_evicts_for_all_of_its_pods_and_then_runs():
         world.change(Pod, bound, None)
         await world.run_for(12)
         assert bindings(world).keys() == {"victim", "p0", "p1", "p2", "p3"}
+
+
+async def test_a_gang_keeps_the_room_of_its_first_victim_until_the_last_one_has_gone():
+    async with running("a", "b") as world:
+        victims = [world.add(pod(f"victim-{i}", group=None, cpu="4")) for i in range(2)]
+        await world.settle()
+        nodes = bindings(world)
+        on_nodes = [victim.on(nodes[victim.name]) for victim in victims]
+        for victim, bound in zip(victims, on_nodes, strict=True):
+            world.change(Pod, victim, bound)
+        gang(world, 2)
+        for i in range(2):
+            world.add(pod(f"p{i}", cpu="4", priority=1000))
+        await world.run_for(3)
+        assert sorted(evictions(world)) == ["victim-0", "victim-1"]
+        ending = [
+            msgspec.structs.replace(
+                victim,
+                deletion_timestamp="2026-01-01T00:00:00Z",
+                conditions=(PodCondition("DisruptionTarget", "True", "PreemptionByScheduler"),),
+                resource_version="9",
+            )
+            for victim in on_nodes
+        ]
+        for victim, ends in zip(on_nodes, ending, strict=True):
+            world.change(Pod, victim, ends)
+        other = world.add(pod("other", group=None, cpu="4"))
+        await world.run_for(12)
+        world.change(Pod, ending[0], None)
+        await world.run_for(12)
+        assert place(world, other) == UNSCHEDULABLE
+        world.change(Pod, ending[1], None)
+        await world.run_for(15)
+        assert bindings(world).keys() == {"victim-0", "victim-1", "p0", "p1"}
+        assert len(evictions(world)) == 2
 
 
 async def test_pods_of_several_schedulers_are_no_group():
