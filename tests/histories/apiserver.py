@@ -271,7 +271,7 @@ class ApiServer:
         path = parse(request.path)
         try:
             if path.resource[1] and path.resource[0] not in SERVED:
-                raise _unknown
+                raise _unknown()
             match request.method:
                 case "GET" if path.name:
                     return Answer(200, self._found(path).raw)
@@ -429,7 +429,8 @@ class ApiServer:
             watch.tell(entry)
 
 
-_unknown = RefusedError(404, "NotFound", "the server could not find the requested resource")
+def _unknown() -> RefusedError:
+    return RefusedError(404, "NotFound", "the server could not find the requested resource")
 
 
 def merged(old: Any, changes: Any) -> Any:
@@ -452,7 +453,7 @@ def _discovery(root: str) -> Answer:
         resources = [{"name": name} for name in SERVED[root]]
         return Answer(200, encode({"kind": "APIResourceList", "resources": resources}))
     if group:
-        raise _unknown
+        raise _unknown()
     versions = [each.removeprefix("/apis/") for each in SERVED]
     groups = [{"versions": [{"groupVersion": version}]} for version in versions]
     return Answer(200, encode({"kind": "APIGroupList", "groups": groups}))
