@@ -271,7 +271,7 @@ class HTTPConnection(asyncio.Protocol):
             lines = self._head
             codings = _values(lines, b"transfer-encoding")
             if codings:
-                if [coding.lower() for coding in codings] != [b"chunked"]:
+                if [coding.lower() for coding in codings] != ["chunked"]:
                     raise MalformedAnswerError(f"unsupported Transfer-Encoding {codings!a:.100}")
                 lines = [line for line in lines if line[0].lower() != b"content-length"]
             self._answer = Answer(status, lines)
@@ -301,10 +301,14 @@ class HTTPConnection(asyncio.Protocol):
         self._wake()
 
 
-def _values(lines: Iterable[tuple[bytes, bytes]], name: bytes) -> list[bytes]:
+def _values(lines: Iterable[tuple[bytes, bytes]], name: bytes) -> list[str]:
     """The values of a header; ``name`` in lower case."""
     length = len(name)
-    return [v.strip() for n, v in lines if len(n) == length and n.lower() == name]
+    return [
+        value.decode("latin-1").strip()
+        for each, value in lines
+        if len(each) == length and each.lower() == name
+    ]
 
 
 def _ends_with_connection(headers: Mapping[str, str]) -> bool:
