@@ -175,14 +175,15 @@ class Informer(Generic[T]):
                 await asyncio.sleep(0)
 
     async def _take(self, part: ListPart[T]) -> None:
+        """Handles changes and deletions before new objects: no new pod is tried beside pods that have gone."""
         await self._handle_all(self._store.compare(part.items))
+        if part.keys is not None:
+            await self._handle_all(self._store.retain(part.keys))
         new = self._store.add(part.items)
         if new:
             self._handle_new(new)
-        if part.keys is None:
-            return
-        await self._handle_all(self._store.retain(part.keys))
-        self.synced.set()
+        if part.keys is not None:
+            self.synced.set()
 
     def _handle_new(self, objects: Mapping[str, T]) -> None:
         if self._on_list is None:

@@ -94,14 +94,14 @@ async def test_a_second_list_tells_the_difference_only():
         assert told.changes == [
             ("again", None),
             (None, "again"),
-            (None, "new"),
             ("old", None),
+            (None, "new"),
         ]
         assert informer.statistics().lists == 2
 
 
 async def test_what_a_list_brings_to_light_may_be_told_in_one_go():
-    """What it says of objects that are known is told as ever, and first."""
+    """Changes and deletions of known objects are told as ever, and first."""
     told, seen = Told(), []
 
     def on_list(objects):
@@ -119,7 +119,7 @@ async def test_what_a_list_brings_to_light_may_be_told_in_one_go():
     await asyncio.sleep(5)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    assert seen == [(["shop/a", "shop/b"], []), (["shop/c"], [("a", "a")])]
+    assert seen == [(["shop/a", "shop/b"], []), (["shop/c"], [("a", "a"), ("b", None)])]
     assert told.changes == [("a", "a"), ("b", None)]
 
 
