@@ -95,7 +95,7 @@ async def test_a_server_that_forgets_its_history():
         (None, ("a", "1")),
         (None, ("b", "2")),
         ("b", ("b", "5")),
-        (None, ("c", "6")),
         ("a", None),
+        (None, ("c", "6")),
     ]
     assert informer.statistics().lists == 2
