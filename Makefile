@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help demo test lint types imports unit bench histories fuzz lock clean profile sbom
+.PHONY: help demo test lint types imports unit bench bench-suite histories fuzz lock clean profile sbom
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -49,6 +49,10 @@ unit: $(STAMP) $(if $(CI)$(shell command -v go),$(HELM)) ## all tests, in parall
 BENCH ?=
 bench: $(STAMP) ## throughput, CPU and memory; BENCH='--nodes 5000 --pods 2000 ...'
 	@$(BIN)/python -m tests.bench $(BENCH)
+
+SUITE ?=
+bench-suite: $(STAMP) ## the workloads of tests/bench/suite.yaml in one table; SUITE='--rounds 3 --compare ...'
+	@$(BIN)/python -m tests.bench.suite $(SUITE)
 
 HISTORIES ?= 100000
 histories: $(STAMP) ## simulated histories in which everything fails, HISTORIES=100000 of them (docs/testing.md)

@@ -22,14 +22,8 @@ from app.settings.load import load
 from app.settings.problems import ConfigurationError
 from app.sim.manifests import ManifestError, load_all_yaml
 from app.tools.check_extender import CheckOptions, ExtenderReport, check
-from app.tools.extender_checks import (
-    Exchange,
-    Manifest,
-    SampleObjects,
-    Severity,
-    from_manifests,
-    made_up,
-)
+from app.tools.extender_checks import Exchange, Severity
+from app.tools.extender_samples import Manifest, SampleObjects, from_manifests, made_up
 from app.wire.envelope import DecodeError
 
 _FILE: Final = click.Path(path_type=Path, dir_okay=False)

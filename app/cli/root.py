@@ -4,6 +4,7 @@ import contextlib
 import difflib
 import gc
 import importlib
+import os
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
@@ -83,6 +84,8 @@ class CommandLine(click.Group):
         entry = _COMMANDS.get(cmd_name)
         if entry is None:
             return None
+        # Nothing here uses OpenBLAS; NumPy would start its threads, which wait busily for a tenth of a second.
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         with _without_collections():
             module = importlib.import_module(f"{__package__}.{entry.module}")
         command: click.Command = getattr(module, entry.attribute)

@@ -9,7 +9,7 @@ interested in the pod binds it. No call is repeated.
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -25,6 +25,7 @@ from app.model.selectors import Labels
 from app.model.status import SchedulingError
 from app.state.columns.resources import Int64
 from app.wire.extender_v1 import ExtenderArgs, FilterAnswer, Victims
+from app.wire.group_v1 import GroupQuestion
 
 #: Asks the API server which node the pod is bound to, None for none. True: the extender did not answer and may still bind it.
 LookUp = Callable[[bool], Awaitable[str | None]]
@@ -125,6 +126,10 @@ class ExtenderChain:
         self._with: Final = {
             verb: tuple(e for e in self.extenders if e.supports(verb)) for verb in Verb
         }
+        #: The verbs whose extenders are interested in every pod.
+        self._for_all: Final = {
+            verb for verb, extenders in self._with.items() if all(e.concerns_all for e in extenders)
+        }
         _check_binders(self._with[Verb.BIND])
 
     def __bool__(self) -> bool:
@@ -142,11 +147,17 @@ class ExtenderChain:
 
     def concerned(self, pod: Pod, verb: Verb) -> tuple[HTTPExtender, ...]:
         """The extenders that are interested in this pod, in order."""
-        return tuple([e for e in self._with[verb] if e.is_interested(pod)])
+        extenders = self._with[verb]
+        if verb in self._for_all:
+            return extenders
+        return tuple([e for e in extenders if e.is_interested(pod)])
 
     def may_concern(self, template: PodTemplate, labels: Labels) -> bool:
         """Whether any extender is interested in such pods, in some namespaces at least."""
-        return any(e.may_concern(template, labels) for e in self.all)
+        for extender in self.all:  # noqa: SIM110 - called for every pod
+            if extender.may_concern(template, labels):
+                return True
+        return False
 
     def warn(self, extender: str, text: str) -> None:
         """Emits a warning about an extender."""
@@ -158,11 +169,12 @@ class ExtenderChain:
         With ``known`` the extenders are asked only about nodes whose answer is not known yet. If a breaker holds back a call that the pod needs, no extender is called, and that is the error.
         """
         result = FilterResult(args)
-        missing = self._missing(args.pod, known)
+        asked = self._asked(args.pod, Verb.FILTER, known)
+        missing = self._missing(args.pod, asked, known)
         if missing is not None:
             result.fail(missing)
             return result
-        for extender in self._asked(args.pod, Verb.FILTER, known):
+        for extender in asked:
             if not result.survivors:
                 break
             try:
@@ -205,9 +217,10 @@ class ExtenderChain:
 
         Their answers, and errors, are kept in ``known``.
         """
-        if self._missing(args.pod, known) is not None:
+        asked = self._asked(args.pod, Verb.FILTER, known)
+        if self._missing(args.pod, asked, known) is not None:
             return
-        for extender in self._asked(args.pod, Verb.FILTER, known):
+        for extender in asked:
             if not args.names or not wanted():
                 return
             if extender.supports(Verb.GROUP) and not known.knows(extender, args):
@@ -224,28 +237,26 @@ class ExtenderChain:
             calls = [known.prioritize(extender, args, ahead=True) for extender in extenders]
             await asyncio.gather(*calls, return_exceptions=True)
 
-    async def ask_group(self, args: Sequence[ExtenderArgs], known: KnownAnswers) -> None:
+    async def ask_group(self, questions: Sequence[GroupQuestion], known: KnownAnswers) -> None:
         """Calls the group verbs, one after another, each with the nodes that the one before has left. Raises ExtenderError.
 
         An ignorable extender that fails is not asked again about the pods of this cycle.
         """
-        for extender in self._with[Verb.GROUP]:
-            concerned = [each for each in args if each.names and extender.is_interested(each.pod)]
-            if not concerned or extender.name in known.skipped:
+        extenders = self._with[Verb.GROUP]
+        for extender in extenders:
+            mine, others = _divided(questions, extender.is_interested)
+            if not mine or extender.name in known.skipped:
                 continue
             try:
-                await known.ask_group(extender, concerned)
+                await known.ask_group(extender, mine)
             except ExtenderError as err:
                 if not extender.ignorable:
                     raise
-                self._ignore(err, concerned[0].pod)
+                self._ignore(err, mine[0].pods[0])
                 known.skipped.add(extender.name)
             else:
-                left = {each.pod.uid: await known.filter(extender, each) for each in concerned}
-                args = [
-                    each.about(left[each.pod.uid].kept) if each.pod.uid in left else each
-                    for each in args
-                ]
+                if extender is not extenders[-1]:
+                    questions = [*await known.left(extender, mine), *others]
 
     async def preempt(
         self, pod: Pod, victims: Mapping[str, Victims], pods_on: PodsOn
@@ -305,14 +316,21 @@ class ExtenderChain:
         whole = [e for e in self.concerned(pod, Verb.GROUP) if e.name not in known.skipped]
         return [*whole, *(e for e in extenders if not e.supports(Verb.GROUP))]
 
-    def _missing(self, pod: Pod, known: KnownAnswers | None) -> ExtenderError | None:
-        """Why the pod cannot be bound for now, whatever the filters say; None if it may be."""
-        asked = self._asked(pod, Verb.FILTER, known)
-        calls = [(e, Verb.FILTER) for e in asked if e.supports(Verb.FILTER)]
-        calls = [each for each in calls if known is None or not each[0].supports(Verb.GROUP)]
-        calls += [(e, Verb.BIND) for e in self.concerned(pod, Verb.BIND)]
-        problems = (e.why_not(verb) for e, verb in calls if not e.ignorable)
-        return next((problem for problem in problems if problem is not None), None)
+    def _missing(
+        self, pod: Pod, asked: Sequence[HTTPExtender], known: KnownAnswers | None
+    ) -> ExtenderError | None:
+        """Why the pod cannot be bound for now, whatever those ``asked`` to filter say; None if it may be."""
+        for extender in asked:
+            if not extender.ignorable and (known is None or not extender.supports(Verb.GROUP)):
+                problem = extender.why_not(Verb.FILTER)
+                if problem is not None:
+                    return problem
+        for extender in self.concerned(pod, Verb.BIND):
+            if not extender.ignorable:
+                problem = extender.why_not(Verb.BIND)
+                if problem is not None:
+                    return problem
+        return None
 
     async def _scores(
         self, extender: HTTPExtender, args: ExtenderArgs, known: KnownAnswers | None
@@ -327,6 +345,22 @@ class ExtenderChain:
 
     def _ignore(self, err: ExtenderError, pod: Pod) -> None:
         self._emit(events.ErrorIgnored(err, pod))
+
+
+def _divided(
+    questions: Iterable[GroupQuestion], concerns: Callable[[Pod], bool]
+) -> tuple[list[GroupQuestion], list[GroupQuestion]]:
+    """The questions about the pods that an extender ``concerns``, without those that have no nodes left, and the others."""
+    mine, others = [], []
+    for each in questions:
+        ours = [pod for pod in each.pods if each.names and concerns(pod)]
+        if ours:
+            mine.append(GroupQuestion(ours, each.names))
+        if len(ours) < len(each.pods):
+            found = {pod.uid for pod in ours}
+            rest = [pod for pod in each.pods if pod.uid not in found]
+            others.append(GroupQuestion(rest, each.names))
+    return mine, others
 
 
 def _has_victims(name: str, victims: Victims, extender: HTTPExtender) -> bool:

@@ -45,6 +45,9 @@ PodsOn = Callable[[str], Mapping[str, Pod] | None]
 #: Scores of extenders (0 to 10 by convention) are multiplied by this to match those of plugins (0 to 100).
 SCORE_SCALE: Final = 10
 
+#: Outcomes that say nothing about whether the extender answers.
+_INCONCLUSIVE: Final = frozenset((CallOutcome.CANCELLED, CallOutcome.STALE, CallOutcome.SHORTAGE))
+
 _UNSIGNED: Final = 2**64
 _SIGN: Final = 2**63
 
@@ -89,6 +92,8 @@ class HTTPExtender:
         #: Whether a pod concerns the extender, and whether such pods do in some namespaces at least.
         self.is_interested: Final = interest.concerns
         self.may_concern: Final = interest.may_concern
+        #: Whether it is interested in every pod.
+        self.concerns_all: Final = interest.everything
         self._timeout: Final = config.timeout
         self._warned = ""
 
@@ -167,7 +172,7 @@ class HTTPExtender:
         call = _Call(Verb.GROUP, next(args.pods))
         question = _Question(args.body(), GroupReader(args), self._scaled)
         answer = await self._ask(call, question)
-        dropped = sum(len(set(v.sent)) - len(set(v.kept)) for v in answer.verdicts)
+        dropped = sum(len(verdict.sent) - len(verdict.kept) for verdict in answer.verdicts)
         if dropped:
             self._emit(events.NodesRejected(self.name, dropped))
         return msgspec.structs.replace(answer, retry_after=call.retry_after)
@@ -320,7 +325,8 @@ class HTTPExtender:
         breaker = self._breakers[call.verb]
         before = breaker.state
         admission = breaker.admit(now)
-        self._tell_state(call.verb, before)
+        if breaker.state is not before:
+            self._emit(events.BreakerChanged(self.name, call.verb, breaker.state))
         if admission is Admission.HELD_BACK:
             raise self._held_back(call)
         return admission
@@ -334,18 +340,14 @@ class HTTPExtender:
     def _report(self, call: "_Call", admission: Admission, began: float, now: float) -> None:
         breaker = self._breakers[call.verb]
         before = breaker.state
-        if call.outcome in {CallOutcome.CANCELLED, CallOutcome.STALE, CallOutcome.SHORTAGE}:
+        if call.outcome in _INCONCLUSIVE:
             breaker.abandoned(admission, now)
         elif call.outcome.unanswered:
             breaker.failed(admission, began, now)
         else:
             breaker.succeeded(began)
-        self._tell_state(call.verb, before)
-
-    def _tell_state(self, verb: Verb, before: State) -> None:
-        state = self._breakers[verb].state
-        if state is not before:
-            self._emit(events.BreakerChanged(self.name, verb, state))
+        if breaker.state is not before:
+            self._emit(events.BreakerChanged(self.name, call.verb, breaker.state))
 
     def _headers(self) -> dict[str, str]:
         headers = {}

@@ -193,7 +193,7 @@ async def _value(payload: Readable, limit: int) -> list[bytes]:
     missing = limit
     while missing > 0 and not payload.at_eof():
         try:
-            chunk = await _more(payload, chunks)
+            chunk = await (_more(payload, chunks) if chunks else payload.readany())
         except (TimeoutError, aiohttp.ClientError):
             if not _is_whole(chunks):
                 raise
@@ -204,18 +204,27 @@ async def _value(payload: Readable, limit: int) -> list[bytes]:
 
 
 async def _more(payload: Readable, chunks: Sequence[bytes]) -> bytes:
-    """The next bytes. Raises TimeoutError after a short time if the value is already complete."""
-    if not chunks or not _is_whole(chunks):
+    """Further bytes. Raises TimeoutError after a short time without any if the value is already complete."""
+    if not _may_be_whole(chunks):
         return await payload.readany()
-    async with asyncio.timeout(_END_SECONDS):
-        return await payload.readany()
+    try:
+        async with asyncio.timeout(_END_SECONDS):
+            return await payload.readany()
+    except TimeoutError:
+        if _is_whole(chunks):
+            raise
+    return await payload.readany()
+
+
+def _may_be_whole(chunks: Sequence[bytes]) -> bool:
+    """Whether the last character ends a JSON object or array."""
+    last = b"".join([chunk[-8:] for chunk in chunks[-2:]])
+    return last.rstrip().endswith((b"}", b"]"))
 
 
 def _is_whole(chunks: Sequence[bytes]) -> bool:
     """Whether this is a complete, short JSON object or array."""
-    if not b"".join(chunk[-8:] for chunk in chunks[-2:]).rstrip().endswith((b"}", b"]")):
-        return False
-    if sum(map(len, chunks)) > _SMALL_ANSWER:
+    if not _may_be_whole(chunks) or sum(map(len, chunks)) > _SMALL_ANSWER:
         return False
     try:
         msgspec.json.decode(b"".join(chunks), type=msgspec.Raw)

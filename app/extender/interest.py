@@ -22,6 +22,12 @@ class Interest:
         self._pods: Final = config.pod_selector
         self._namespaces: Final = config.namespace_selector
         self._labels_of: Final = labels_of
+        #: Whether every pod concerns the extender.
+        self.everything: Final = (
+            not (self._managed or self._profiles)
+            and self._pods is EVERYTHING
+            and self._namespaces is EVERYTHING
+        )
         #: Whether a template's profile and resources concern the extender.
         self._templates: Final[WeakKeyDictionary[PodTemplate, bool]] = WeakKeyDictionary()
 
@@ -39,13 +45,14 @@ class Interest:
 
     def may_concern(self, template: PodTemplate, labels: Labels) -> bool:
         """Whether such pods concern the extender in some namespaces at least."""
-        if self._managed or self._profiles:
-            concerns = self._templates.get(template)
-            if concerns is None:
-                concerns = self._templates[template] = self._selects(template)
-            if not concerns:
-                return False
-        return self._pods is EVERYTHING or self._pods.matches(labels)
+        if self._pods is not EVERYTHING and not self._pods.matches(labels):
+            return False
+        if not (self._managed or self._profiles):
+            return True
+        concerns = self._templates.get(template)
+        if concerns is None:
+            concerns = self._templates[template] = self._selects(template)
+        return concerns
 
     def _selects(self, template: PodTemplate) -> bool:
         if self._profiles and template.spec.scheduler_name not in self._profiles:

@@ -7,10 +7,11 @@ An extender with a group verb is asked with that verb instead of filter and prio
 """
 
 import asyncio
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Final
+from typing import Final, TypeVar
 
+import msgspec
 import numpy as np
 
 from app.extender.client import HTTPExtender
@@ -22,31 +23,46 @@ from app.state.columns.resources import Int64
 from app.wire.extender_v1 import ExtenderArgs, FilterAnswer
 from app.wire.group_v1 import GroupArgs, GroupQuestion
 
+T = TypeVar("T")
+
+#: Characters of reasons that are kept in one cycle, about; what is kept of the others.
+MAX_REASONS: Final = 32 * 1024 * 1024
+NOT_KEPT: Final = "rejected by an extender"
+
 #: Called after each call of filter: the extender, the number of nodes sent, and the answer or the error.
 Observe = Callable[[HTTPExtender, int, FilterAnswer | ExtenderError], None]
 
 
-class _Known:
-    """One extender's answers about one pod, or about one template."""
+class _Known(msgspec.Struct, eq=False):
+    """One extender's answers about one pod, or about several that it answered the same about.
 
-    def __init__(self) -> None:
-        #: Held during a call: whoever needs the same answer waits for it.
-        self.calling: Final = asyncio.Lock()
-        self.asked: Final[set[str]] = set()
-        self.kept: Final[set[str]] = set()
-        self.failed: Final[dict[str, str]] = {}
-        self.unresolvable: Final[dict[str, str]] = {}
-        self.scores: Final[dict[str, int]] = {}
-        self.retry_after: float | None = None
-        #: The error of a call that was made ahead.
-        self.error: ExtenderError | None = None
+    The collections are replaced and never changed: copies share them.
+    """
 
-    def add(self, sent: Sequence[str], answer: FilterAnswer) -> None:
-        self.asked.update(sent)
-        self.kept.update(answer.kept)
-        self.failed.update(answer.failed)
-        self.unresolvable.update(answer.failed_and_unresolvable)
-        if answer.retry_after is not None and len(answer.kept) != len(sent):
+    asked: frozenset[str] = frozenset()
+    kept: frozenset[str] = frozenset()
+    failed: Mapping[str, str] = {}
+    unresolvable: Mapping[str, str] = {}
+    scores: Mapping[str, int] = {}
+    retry_after: float | None = None
+    #: The error of a call that was made ahead.
+    error: ExtenderError | None = None
+    #: Held during a call: whoever needs the same answer waits for it.
+    calling: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
+
+    def copy(self) -> "_Known":
+        """The same answers, to which others may be added."""
+        return msgspec.structs.replace(self, error=None, calling=asyncio.Lock())
+
+    def add(self, sent: frozenset[str], answer: FilterAnswer) -> None:
+        """An answer about names that were ``sent``."""
+        kept = sent.intersection(answer.kept)
+        whole = len(kept) == len(sent)
+        self.asked = _joined_names(self.asked, sent)
+        self.kept = _joined_names(self.kept, sent if whole else kept)
+        self.failed = _joined(self.failed, answer.failed)
+        self.unresolvable = _joined(self.unresolvable, answer.failed_and_unresolvable)
+        if answer.retry_after is not None and not whole:
             times = (answer.retry_after, self.retry_after)
             self.retry_after = min(time for time in times if time is not None)
 
@@ -90,6 +106,9 @@ class KnownAnswers:
         #: Ignorable extenders whose group verb failed.
         self.skipped: Final[set[str]] = set()
         self._known: Final[dict[tuple[str, Hashable], _Known]] = {}
+        self._nothing: Final = _Known()
+        #: Characters of reasons that were answered so far.
+        self._reasons = 0
 
     async def filter(
         self, extender: HTTPExtender, args: ExtenderArgs, *, ahead: bool = False
@@ -101,15 +120,17 @@ class KnownAnswers:
         async with self._of(extender, args.pod).calling:
             known = self._of(extender, args.pod)
             _raise(known, ahead=ahead)
-            sent = _unknown(args, known.asked)
-            if sent is not None and extender.supports(Verb.GROUP):
+            sent = args.about(_unknown(args.names, known.asked))
+            if sent.names and extender.supports(Verb.GROUP):
                 await self._ask_group(extender, [GroupQuestion([args.pod], sent.names)])
-            elif sent is not None:
+                known = self._of(extender, args.pod)
+            elif sent.names:
                 answer = await self._filter(extender, sent, known, ahead=ahead)
                 if extender.config.answers_for_template and 1 == len(answer.kept) < len(sent.names):
                     # It may have chosen this node for this pod: the pods with an equal spec are asked about on their own.
-                    known = self._own(extender, args.pod, known)
-                known.add(sent.names, answer)
+                    known = self._known[extender.name, args.pod.uid] = known.copy()
+                names = frozenset(sent.names)
+                known.add(names, self._shortened(answer, names))
         return known.about(args.names)
 
     async def prioritize(
@@ -119,37 +140,56 @@ class KnownAnswers:
         async with self._of(extender, args.pod).calling:
             known = self._of(extender, args.pod)
             _raise(known, ahead=ahead)
-            sent = _unknown(args, known.scores.keys())
-            if sent is not None:
+            sent = args.about(_unknown(args.names, known.scores.keys()))
+            if sent.names:
                 try:
                     scores = await extender.prioritize(sent)
                 except ExtenderError as error:
                     known.error = error if ahead else None
                     raise
-                known.scores.update(zip(sent.names, scores.tolist(), strict=True))
+                known.scores = _joined(
+                    known.scores, dict(zip(sent.names, scores.tolist(), strict=True))
+                )
             count = len(args.names)
             return np.fromiter(map(known.scores.__getitem__, args.names), np.int64, count)
 
-    async def ask_group(self, extender: HTTPExtender, args: Sequence[ExtenderArgs]) -> None:
+    async def ask_group(self, extender: HTTPExtender, questions: Sequence[GroupQuestion]) -> None:
         """Calls the group verb for these pods and nodes, without those whose answer is known. Raises ExtenderError.
 
         An extender that may reserve for the group is asked about everything again.
         """
-        reserves = extender.config.release_verb or extender.config.serial
-        if reserves or extender.name in self._choosers:
-            for each in args:
-                self._known.pop((extender.name, each.pod.uid), None)
+        if (
+            extender.config.release_verb
+            or extender.config.serial
+            or extender.name in self._choosers
+        ):
+            for each in questions:
+                for pod in each.pods:
+                    self.forget(extender.name, pod)
         members: dict[tuple[str, ...], GroupQuestion] = {}
-        for each in args:
-            sent = _unknown(each, self._group_answers(extender, each.pod).asked)
-            if sent is not None:
-                key = tuple(sent.names)
-                members.setdefault(key, GroupQuestion([], sent.names)).pods.append(each.pod)
+        for names, known, pods in self._alike(extender, questions):
+            sent = _unknown(names, known.asked)
+            if sent:
+                members.setdefault(tuple(sent), GroupQuestion([], sent)).pods.extend(pods)
         await self._ask_group(extender, list(members.values()))
+
+    async def left(
+        self, extender: HTTPExtender, questions: Sequence[GroupQuestion]
+    ) -> list[GroupQuestion]:
+        """The questions that ``ask_group`` has asked, with the nodes that the extender has left."""
+        left = []
+        for names, known, pods in self._alike(extender, questions):
+            left.append(GroupQuestion(pods, known.about(names).kept))
+            await asyncio.sleep(0)
+        return left
 
     async def _ask_group(self, extender: HTTPExtender, members: list[GroupQuestion]) -> None:
         for part in GroupArgs(self._key, self._min_count, members).parts():
             answer = await extender.group(part)
+            alike = {
+                id(each.names): (frozenset(each.names), dict.fromkeys(each.names, 0))
+                for each in part.members
+            }
             for verdict in answer.verdicts:
                 if 1 == len(verdict.kept) < len(verdict.sent):
                     self._choosers.add(extender.name)
@@ -159,18 +199,40 @@ class KnownAnswers:
                     kept=verdict.kept,
                     retry_after=answer.retry_after,
                 )
-                for pod in verdict.pods:
-                    known = self._group_answers(extender, pod)
-                    known.add(verdict.sent, filtered)
-                    known.scores.update(dict.fromkeys(verdict.sent, 0))
-                    known.scores.update(verdict.scores)
+                sent, zeros = alike[id(verdict.sent)]
+                filtered = self._shortened(filtered, sent)
+                scores = _joined(zeros, verdict.scores)
+                question = GroupQuestion(verdict.pods, verdict.sent)
+                for _, before, pods in self._alike(extender, [question]):
+                    known = before.copy()
+                    known.add(sent, filtered)
+                    known.scores = _joined(known.scores, scores)
+                    self._known.update({(extender.name, pod.uid): known for pod in pods})
+                await asyncio.sleep(0)
 
     def knows(self, extender: HTTPExtender, args: ExtenderArgs) -> bool:
         """Whether ``filter`` would call nothing."""
-        return _unknown(args, self._of(extender, args.pod).asked) is None
+        return not _unknown(args.names, self._of(extender, args.pod).asked)
 
-    def _group_answers(self, extender: HTTPExtender, pod: Pod) -> _Known:
-        return self._known.setdefault((extender.name, pod.uid), _Known())
+    def _alike(
+        self, extender: HTTPExtender, questions: Iterable[GroupQuestion]
+    ) -> list[tuple[list[str], _Known, list[Pod]]]:
+        """The questions, divided so that the same is known about all pods in one: names, what is known, and pods."""
+        alike: dict[tuple[int, int], tuple[list[str], _Known, list[Pod]]] = {}
+        for number, each in enumerate(questions):
+            for pod in each.pods:
+                known = self._known.get((extender.name, pod.uid), self._nothing)
+                alike.setdefault((number, id(known)), (each.names, known, []))[2].append(pod)
+        return list(alike.values())
+
+    def _shortened(self, answer: FilterAnswer, sent: frozenset[str]) -> FilterAnswer:
+        """The answer as it is kept: without its reasons when there were very many in this cycle."""
+        given = answer.failed, answer.failed_and_unresolvable
+        self._reasons += sum(len(n) + len(r) for reasons in given for n, r in reasons.items())
+        if self._reasons <= MAX_REASONS:
+            return answer
+        failed, unresolvable = (dict.fromkeys(sent & reasons.keys(), NOT_KEPT) for reasons in given)
+        return msgspec.structs.replace(answer, failed=failed, failed_and_unresolvable=unresolvable)
 
     def forget(self, extender: str, pod: Pod) -> None:
         """The extender is to be asked about the pod again."""
@@ -197,17 +259,6 @@ class KnownAnswers:
             key = pod.namespace, pod.template
         return self._known.setdefault((extender.name, key), _Known())
 
-    def _own(self, extender: HTTPExtender, pod: Pod, shared: _Known) -> _Known:
-        """Answers about this pod alone, which begin with those about its template."""
-        own = self._known[extender.name, pod.uid] = _Known()
-        own.asked.update(shared.asked)
-        own.kept.update(shared.kept)
-        own.failed.update(shared.failed)
-        own.unresolvable.update(shared.unresolvable)
-        own.scores.update(shared.scores)
-        own.retry_after = shared.retry_after
-        return own
-
 
 def _raise(known: _Known, *, ahead: bool) -> None:
     error = known.error
@@ -218,10 +269,14 @@ def _raise(known: _Known, *, ahead: bool) -> None:
     raise error
 
 
-def _unknown(args: ExtenderArgs, known: AbstractSet[str]) -> ExtenderArgs | None:
-    """The arguments with the names that are not known; None if all are."""
-    if not known:
-        return args
-    if known >= set(args.names):
-        return None
-    return args.about([name for name in args.names if name not in known])
+def _unknown(names: list[str], known: AbstractSet[str]) -> list[str]:
+    """The names that are not known; the same list if none is."""
+    return [name for name in names if name not in known] if known else names
+
+
+def _joined(known: Mapping[str, T], more: Mapping[str, T]) -> Mapping[str, T]:
+    return {**known, **more} if known and more else known or more
+
+
+def _joined_names(known: frozenset[str], more: frozenset[str]) -> frozenset[str]:
+    return known | more if known and more else known or more

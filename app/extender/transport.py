@@ -140,7 +140,7 @@ class HTTPTransport:
     def _route(self, url: str) -> Route:
         """The route of a configured URL, with the current certificates."""
         route = self._routes.get(url)
-        if route is None or route.tls is not self._tls_settings():
+        if route is None or (route.secure and route.tls is not self._tls_settings()):
             parsed = URL(url, encoded=_PRINTABLE.fullmatch(url) is not None)
             route = self._routes[url] = self._new_route(parsed)
         return route

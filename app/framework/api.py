@@ -5,14 +5,18 @@ docs/plugins.md is the guide; tests use ``app.framework.testing``.
 
 from app.framework.args import PluginArgs
 from app.framework.diagnosis import Diagnosis
-from app.framework.interface import (
-    MAX_NODE_SCORE,
-    CycleState,
+from app.framework.handle import (
     Effects,
-    EventRegistration,
     Eviction,
     EvictionProgress,
     Handle,
+    WaitingPod,
+    WaitingPods,
+)
+from app.framework.interface import (
+    MAX_NODE_SCORE,
+    CycleState,
+    EventRegistration,
     NodeLocal,
     PermitResult,
     PostFilterResult,
@@ -20,8 +24,6 @@ from app.framework.interface import (
     Queued,
     QueueingHint,
     Verdicts,
-    WaitingPod,
-    WaitingPods,
     default_normalize,
     reject,
     reject_first,
@@ -29,23 +31,17 @@ from app.framework.interface import (
 from app.framework.per_node import NodeFilter, NodeInfo, NodeScore, node_infos
 from app.model.cluster_event import Action, ClusterEvent, Resource
 from app.model.objects import (
-    CSINode,
-    CSIStorageCapacity,
     Named,
     Namespace,
     Node,
-    PersistentVolume,
-    PersistentVolumeClaim,
     PodDisruptionBudget,
     PodSpec,
     ReplicaSet,
     ReplicationController,
     Service,
     StatefulSet,
-    StorageClass,
     Taint,
     Toleration,
-    VolumeAttachment,
 )
 from app.model.pod import Pod, PodTemplate
 from app.model.status import (
@@ -56,6 +52,14 @@ from app.model.status import (
     Status,
     unresolvable,
     unschedulable,
+)
+from app.model.storage import (
+    CSINode,
+    CSIStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    VolumeAttachment,
 )
 from app.state.cluster import Cluster
 from app.state.columns.labels import Codes, LabelColumn, Mask

@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, cast
 
 from app.framework.diagnosis import Diagnosis
+from app.framework.handle import Effects
 from app.framework.interface import (
     BindPlugin,
     CycleState,
-    Effects,
     PermitPlugin,
     PodGroupPostFilterPlugin,
     PostBindPlugin,

@@ -316,7 +316,6 @@ class TemplateMemo:
             if self._scored_at < 0 or len(self._total) != self._table.size:
                 self._total = np.zeros(self._table.size, np.int64)
                 self._raw = {}
-                self._ranked_at = -1
             self._scored_at = -1  # until all views are done
             for view in views:
                 self._refresh_scores(pod, view)

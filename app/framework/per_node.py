@@ -23,7 +23,8 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from app.framework.interface import CycleState, Handle, Verdicts
+from app.framework.handle import Handle
+from app.framework.interface import CycleState, Verdicts
 from app.model.objects import Node
 from app.model.pod import Pod
 from app.model.status import Code, SchedulingError, Status

@@ -9,9 +9,9 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
+from app.framework.handle import Effects
 from app.framework.interface import (
     CycleState,
-    Effects,
     NodeLocal,
     Plugin,
     Verdicts,

@@ -9,11 +9,11 @@ import numpy.typing as npt
 
 from app.framework.commit import CommitPoints
 from app.framework.diagnosis import NONE, FilterOutcome
+from app.framework.handle import Handle
 from app.framework.interface import (
     CycleState,
     EventRegistration,
     FilterPlugin,
-    Handle,
     NodeLocal,
     NormalizePlugin,
     PreEnqueuePlugin,
@@ -63,7 +63,8 @@ _MEMO_BYTES: Final = 24 * 2**20
 _MEMO_BYTES_PER_ROW: Final = 1000
 #: The limit for the JSON size of the pod specs that these memos keep alive.
 _SPEC_BYTES: Final = 16 * 2**20
-#: The estimated size of a memo: with all that it keeps alive (template, compiled selectors), and per row.
+#: The estimated size of a memo: with all that it keeps alive (template, compiled selectors), and per row: 6 bytes for
+#: the verdict, 8 each for the total, the ranking and one plugin's raw scores.
 _BYTES_PER_MEMO: Final = 8 * 2**10
 _BYTES_PER_ROW: Final = 30
 _NO_ROWS: Final = np.zeros(0, np.intp)

@@ -18,15 +18,8 @@ import msgspec
 
 from app.framework import contract
 from app.framework.diagnosis import Diagnosis
-from app.framework.interface import (
-    CycleState,
-    Eviction,
-    FixedWaitingPods,
-    Handle,
-    Plugin,
-    WaitingPod,
-    points_of,
-)
+from app.framework.handle import Eviction, FixedWaitingPods, Handle, WaitingPod
+from app.framework.interface import CycleState, Plugin, points_of
 from app.framework.memo import TemplateMemo
 from app.framework.profile import ProfilePlugins
 from app.framework.runner import Filtered, Framework, PreFilterRejected
@@ -43,9 +36,10 @@ from app.model.cluster_event import (
     action_of,
 )
 from app.model.devices import ResourceClaim
-from app.model.objects import Named, Node, PersistentVolume, PersistentVolumeClaim
+from app.model.objects import Named, Node
 from app.model.pod import Pod
 from app.model.status import SUCCESS, ConflictError, SchedulingError, Status
+from app.model.storage import PersistentVolume, PersistentVolumeClaim
 from app.state.cluster import Cluster
 from app.state.nominations import NO_PODS
 from app.state.queue.hints import HintRegistration, narrowed, with_taint_registrations

@@ -7,7 +7,6 @@ import asyncio
 import math
 import select
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
 from typing import Final
 
 import aiohttp
@@ -29,18 +28,20 @@ class MalformedAnswerError(aiohttp.ClientError):
 
 
 class Answer:
-    """The status and headers of an answer. The headers are decoded when they are first read, which few callers do."""
+    """The status and headers of an answer. The headers are decoded when they are read, which few callers do."""
 
     def __init__(self, status: int, lines: Iterable[tuple[bytes, bytes]]) -> None:
         self.status: Final = status
         self._lines: Final = lines
 
-    @cached_property
+    @property
     def headers(self) -> Mapping[str, str]:
-        """The headers by name in any case."""
+        """The headers by name in any case, decoded at each call."""
         return CIMultiDict(
-            (name.decode("latin-1"), value.decode("utf-8", "surrogateescape").strip())
-            for name, value in self._lines
+            [
+                (name.decode("latin-1"), value.decode("utf-8", "surrogateescape").strip())
+                for name, value in self._lines
+            ]
         )
 
 
@@ -212,6 +213,7 @@ class HTTPConnection(asyncio.Protocol):
             if self._undelivered > MAX_HEAD_BYTES and not self._complete:
                 self._fail(MalformedAnswerError(f"head of more than {MAX_HEAD_BYTES} bytes"))
                 self.close()
+        self._wake()
 
     def pause_writing(self) -> None:
         if self._may_write is None and self._error is None:
@@ -275,7 +277,6 @@ class HTTPConnection(asyncio.Protocol):
                     raise MalformedAnswerError(f"unsupported Transfer-Encoding {codings!a:.100}")
                 lines = [line for line in lines if line[0].lower() != b"content-length"]
             self._answer = Answer(status, lines)
-            self._wake()
         self._head = []
 
     def on_body(self, data: bytes) -> None:
@@ -287,7 +288,6 @@ class HTTPConnection(asyncio.Protocol):
             self._kept_bytes += len(data)
             if pauses and self._kept_bytes >= READ_BUFFER:
                 self._transport.pause_reading()
-            self._wake()
 
     def on_message_complete(self) -> None:
         """Called at the end of an answer whose length is known from its headers or chunks."""
@@ -298,7 +298,6 @@ class HTTPConnection(asyncio.Protocol):
         self._complete = True
         if not self._parser.should_keep_alive():
             self._spent = True
-        self._wake()
 
 
 def _values(lines: Iterable[tuple[bytes, bytes]], name: bytes) -> list[str]:

@@ -33,6 +33,8 @@ class Route:
         Raises ValueError for headers with line breaks.
         """
         self.url: Final = url
+        #: Whether TLS may be used.
+        self.secure: Final = url.scheme == "https" or proxy is not None
         self.tls: Final = tls
         #: aiohttp's key for the connection.
         self.request: Final = aiohttp.ClientRequest(

@@ -14,6 +14,7 @@ from typing import Any, Final, Generic, TypeVar
 import msgspec
 import numpy as np
 
+from app.kube.listing import SLICE
 from app.kube.transport import Reader
 from app.kube.watch import watch_forever
 from app.kube.watch_decoder import (
@@ -130,12 +131,14 @@ class Informer(Generic[T]):
         rng: np.random.Generator,
         on_list: ListHandler[T] | None = None,
         after: Iterable["Informer[Any]"] = (),
+        beside: "Informer[Any] | None" = None,
     ) -> None:
         """``on_list`` gets the new objects of a list together; without it ``handler`` gets them one by one.
 
         An exception of these concerns only its object: it is logged and counted, and the next object is handled.
 
-        ``after``: informers whose first lists are handled before that of this one.
+        ``after``: informers whose first lists are handled before that of this one. An optional kind
+        that may not be read does not count as absent before the kind of ``beside`` was read.
         """
         #: Set once the first list has been handled.
         self.synced: Final = asyncio.Event()
@@ -145,7 +148,10 @@ class Informer(Generic[T]):
         self._rng: Final = rng
         self._after: Final = tuple(after)
         self._feed: Final = KindFeed(kind)
+        self._others_read: Final = (lambda: True) if beside is None else beside.was_read
         self._store: Final = Store[T]()
+        #: New objects of a list whose end has not come.
+        self._new: Final[dict[str, T]] = {}
 
     @property
     def objects(self) -> Mapping[str, T]:
@@ -161,9 +167,14 @@ class Informer(Generic[T]):
         """The path of the kind if the server had it when it was last asked, or was not asked yet; else empty."""
         return self._feed.kind.path if self._feed.served else ""
 
+    def was_read(self) -> bool:
+        """Whether the server has ever sent a list of the kind."""
+        return self._feed.known
+
     async def run(self) -> None:
         """Lists, watches and calls the handlers until cancelled."""
-        async with aclosing(watch_forever(self._reader, self._feed, self._rng)) as updates:
+        watched = watch_forever(self._reader, self._feed, self._rng, self._others_read)
+        async with aclosing(watched) as updates:
             async for update in updates:
                 if isinstance(update, ListPart):
                     await wait_synced(self._after)
@@ -175,15 +186,32 @@ class Informer(Generic[T]):
                 await asyncio.sleep(0)
 
     async def _take(self, part: ListPart[T]) -> None:
-        """Handles changes and deletions before new objects: no new pod is tried beside pods that have gone."""
-        await self._handle_all(self._store.compare(part.items))
-        if part.keys is not None:
-            await self._handle_all(self._store.retain(part.keys))
-        new = self._store.add(part.items)
+        """Handles changes and deletions before new objects: no new pod is tried beside pods that have gone.
+
+        What has gone is known with the last part. In the first list nothing has.
+        """
+        store = self._store
+        await self._handle_all(store.compare(part.items))
+        if self.synced.is_set():
+            known = store.objects
+            self._new.update((key, item) for key, item in part.items.items() if key not in known)
+        else:
+            self._add(part.items)
+        if part.keys is None:
+            return
+        await self._handle_all(store.retain(part.keys))
+        # Parts of a list that failed may be among them.
+        new = iter([(key, item) for key, item in self._new.items() if key in part.keys])
+        self._new.clear()
+        while some := dict(itertools.islice(new, SLICE)):
+            self._add(some)
+            await asyncio.sleep(0)
+        self.synced.set()
+
+    def _add(self, items: Mapping[str, T]) -> None:
+        new = self._store.add(items)
         if new:
             self._handle_new(new)
-        if part.keys is not None:
-            self.synced.set()
 
     def _handle_new(self, objects: Mapping[str, T]) -> None:
         if self._on_list is None:

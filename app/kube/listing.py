@@ -35,7 +35,7 @@ LIST_PATIENCE: Final = 30.0
 
 
 async def list_pages(reader: Reader, feed: KindFeed[T]) -> AsyncGenerator[ListPart[T], None]:
-    """The list in parts, the last with the keys of all; if its continue token expires, it begins again with a single page."""
+    """The list in parts; if its continue token expires, it begins again with a single page."""
     limited = {**feed.kind.params, "limit": str(PAGE_SIZE)}
     try:
         async with aclosing(_parts(reader, feed, limited)) as parts:
@@ -51,7 +51,6 @@ async def _parts(
     reader: Reader, feed: KindFeed[T], params: dict[str, str]
 ) -> AsyncGenerator[ListPart[T], None]:
     keys: set[str] = set()
-    held: Mapping[str, T] = {}
     feed.unreadable.clear()
     coming = _ask(reader, feed.kind, params)
     try:
@@ -64,12 +63,7 @@ async def _parts(
             for some in _slices(page.objects):
                 items = _decoded(feed, some)
                 keys.update(items)
-                if page.continue_token:
-                    yield ListPart(items)
-                else:
-                    if held:
-                        yield ListPart(held)
-                    held = items
+                yield ListPart(items)
             if not page.continue_token:
                 break
     finally:
@@ -78,7 +72,7 @@ async def _parts(
     feed.resource_version = page.resource_version
     feed.lists += 1
     keys |= feed.unreadable
-    yield ListPart(held, keys)
+    yield ListPart({}, keys)
 
 
 def _ask(reader: Reader, kind: ResourceKind[T], params: dict[str, str]) -> asyncio.Task[ListPage]:

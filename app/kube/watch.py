@@ -11,7 +11,7 @@ meanwhile; a proxy that has lost its server may keep our side of a connection op
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from typing import Final, TypeVar
 
@@ -106,9 +106,15 @@ async def watch_resuming(
 
 
 async def watch_forever(
-    reader: Reader, feed: KindFeed[T], rng: np.random.Generator
+    reader: Reader,
+    feed: KindFeed[T],
+    rng: np.random.Generator,
+    others_read: Callable[[], bool] = lambda: True,
 ) -> AsyncGenerator[Update[T], None]:
-    """A list in parts, then batches of changes; another list whenever the history is lost. Never raises."""
+    """A list in parts, then batches of changes; another list whenever the history is lost. Never raises.
+
+    An optional kind that may not be read counts as absent only if ``others_read``: an API server that starts may refuse everything.
+    """
     loop = asyncio.get_running_loop()
     began = loop.time()
     backoff = _retries(rng)
@@ -138,6 +144,7 @@ async def watch_forever(
             complaints.note(err, "Cannot list and watch %s: %s")
         except Forbidden as err:
             complaints.note(err, "Cannot list and watch %s: %s")
+            began = began if others_read() else loop.time()
             if _counts_as_absent(feed, loop.time() - began):
                 feed.served = False
                 yield ListPart({}, frozenset())

@@ -6,14 +6,10 @@ Used by the volume plugins and their indexes (docs/spec/plugins/volume-binding.m
 from collections.abc import Iterator
 from typing import Final
 
-from app.model.objects import (
-    PersistentVolume,
-    PersistentVolumeClaim,
-    Resources,
-    Volume,
-)
+from app.model.objects import Resources, Volume
 from app.model.pod import Pod
 from app.model.quantity import parse
+from app.model.storage import PersistentVolume, PersistentVolumeClaim
 
 #: ``volumeBindingMode`` of classes whose claims are bound once a pod needs them.
 WAIT_FOR_FIRST_CONSUMER: Final = "WaitForFirstConsumer"

@@ -12,15 +12,9 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from app.model.objects import (
-    NodeSelector,
-    NodeSelectorTerm,
-    PersistentVolume,
-    PersistentVolumeSpec,
-    Volume,
-    VolumeNodeAffinity,
-)
+from app.model.objects import NodeSelector, NodeSelectorTerm, Volume
 from app.model.selectors import Requirement
+from app.model.storage import PersistentVolume, PersistentVolumeSpec, VolumeNodeAffinity
 
 ZONE: Final = "topology.kubernetes.io/zone"
 REGION: Final = "topology.kubernetes.io/region"

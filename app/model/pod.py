@@ -138,6 +138,8 @@ class Pod(msgspec.Struct, frozen=True, eq=False, gc=False):
     owner: OwnerReference | None = None
     #: spec.nodeName, empty while the pod is unscheduled.
     node_name: str = ""
+    #: spec.schedulingGroup.podGroupName, empty for a pod that names no PodGroup.
+    pod_group_name: str = ""
     nominated_node_name: str = ""
     phase: str = ""
     #: The conditions that the scheduler reads: PodScheduled (while False), DisruptionTarget, PodResizePending.
@@ -204,7 +206,9 @@ class Pod(msgspec.Struct, frozen=True, eq=False, gc=False):
             overhead=spec.overhead,
             resources=spec.resources,
         )
-        return msgspec.structs.replace(self, template=PodTemplate(taken), labels=LabelSet())
+        return msgspec.structs.replace(
+            self, template=PodTemplate(taken), labels=LabelSet(), pod_group_name=""
+        )
 
     def on(self, node_name: str) -> "Pod":
         """This pod as if it were bound to ``node_name``."""

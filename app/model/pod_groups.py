@@ -167,9 +167,8 @@ class GroupKey(NamedTuple):
 
 def group_of(pod: Pod) -> GroupKey | None:
     """The group that a pod names: spec.schedulingGroup before GROUP_LABEL; None for a pod without one."""
-    named = pod.template.spec.scheduling_group
-    if named is not None and named.pod_group_name:
-        return GroupKey(PodGroup, pod.namespace, named.pod_group_name)
+    if pod.pod_group_name:
+        return GroupKey(PodGroup, pod.namespace, pod.pod_group_name)
     labels = pod.labels
     if labels and GROUP_LABEL in labels and (name := labels[GROUP_LABEL]):
         return GroupKey(LabelledPodGroup, pod.namespace, name)

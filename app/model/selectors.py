@@ -83,7 +83,10 @@ class Selector:
         """Whether every requirement holds for ``labels``."""
         if self.nothing:
             return False
-        return all(OPERATORS[op](labels, key, values) for key, op, values in self.requirements)
+        for key, op, values in self.requirements:  # noqa: SIM110 - called for every pod
+            if not OPERATORS[op](labels, key, values):
+                return False
+        return True
 
     def with_equal(self, pairs: Mapping[str, str]) -> "Selector":
         """This selector and ``key in (value)`` for each pair; NOTHING stays NOTHING."""

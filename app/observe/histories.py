@@ -274,7 +274,7 @@ class Histories:
         self._weigh(history)
 
     def _called(self, event: CallFinished) -> None:
-        verb, outcome = event.verb.value, event.outcome.value
+        verb, outcome = str(event.verb), str(event.outcome)
         call = ExtenderCall(
             event.extender, verb, outcome, event.seconds, event.sent, event.received
         )
@@ -318,7 +318,7 @@ class Histories:
         history = self._by_uid[event.queued.pod.uid]
         history.moves = event.queued.moves
         history.current = None
-        if attempt.calls:
+        if any(call.ignored_error for call in attempt.calls):
             self._weigh(history)
 
     def _failed(self, event: AttemptFailed) -> None:

@@ -16,7 +16,6 @@ from app.extender.config import Verb
 from app.extender.events import (
     BreakerChanged,
     CallFinished,
-    ExtenderEvent,
     ExtenderWarning,
     NodesScored,
 )
@@ -28,7 +27,6 @@ from app.observe.events import (
     NodeSelected,
     PodBound,
     PreemptionStarted,
-    SchedulerEvent,
     ShadowAnswered,
 )
 from app.observe.extender_reports import ExtenderReports
@@ -84,7 +82,8 @@ class Telemetry:
         self.lag: Final = LoopLag(self.families, self.probe.now)
         self.serving: Final = ServingMetrics(self.families)
         self.attempts: Final = AttemptMetrics(self.families)
-        self._pod_sinks: Final = ByType.together(
+        #: Takes the events about pods.
+        self.on: Final = ByType.together(
             self.attempts.on,
             PreemptionMetrics(self.families).on,
             GroupMetrics(self.families).on,
@@ -93,24 +92,14 @@ class Telemetry:
             self.recent.on,
             log_event,
         )
-        self._extender_sinks: Final = ByType.together(
+        #: Takes the events about extenders.
+        self.on_extender: Final = ByType.together(
             self.extender_metrics.on, self.histories.on, self.extender_reports.on, log_event
         )
-        self._shadow_sinks: Final = ByType.together(self.extender_metrics.on, log_event)
+        #: Takes the events about extenders in shadow, whose calls belong to no attempt.
+        self.on_shadow: Final = ByType.together(self.extender_metrics.on, log_event)
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=self.registry)
-
-    def on(self, event: SchedulerEvent) -> None:
-        """Passes on an event about a pod."""
-        self._pod_sinks(event)
-
-    def on_extender(self, event: ExtenderEvent) -> None:
-        """Passes on an event about an extender."""
-        self._extender_sinks(event)
-
-    def on_shadow(self, event: ExtenderEvent) -> None:
-        """Passes on an event about an extender in shadow, whose calls belong to no attempt."""
-        self._shadow_sinks(event)
 
     def expect(self, extenders: Iterable[HTTPExtender]) -> None:
         """Creates the series of these extenders before their first calls."""

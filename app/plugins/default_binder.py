@@ -2,7 +2,8 @@
 
 from typing import ClassVar
 
-from app.framework.interface import CycleState, Effects, NoArguments
+from app.framework.handle import Effects
+from app.framework.interface import CycleState, NoArguments
 from app.model.pod import Pod
 from app.model.status import Status
 

@@ -7,7 +7,8 @@ kube-scheduler's plugin also has Permit, which counts the pods with a node; here
 from collections.abc import Collection, Iterable
 from typing import ClassVar, Final
 
-from app.framework.interface import EventRegistration, Handle
+from app.framework.handle import Handle
+from app.framework.interface import EventRegistration
 from app.model.cluster_event import Action, ClusterEvent, Resource
 from app.model.pod import Pod
 from app.model.pod_groups import AnyPodGroup, GroupKey

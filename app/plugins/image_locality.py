@@ -7,7 +7,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
-from app.framework.interface import MAX_NODE_SCORE, CycleState, Handle
+from app.framework.handle import Handle
+from app.framework.interface import MAX_NODE_SCORE, CycleState
 from app.model.objects import PodSpec
 from app.model.pod import Pod, PodTemplate
 from app.state.columns.resources import Int64

@@ -10,10 +10,10 @@ import msgspec
 import numpy as np
 
 from app.framework.args import NodeAffinityArgs
+from app.framework.handle import Handle
 from app.framework.interface import (
     CycleState,
     EventRegistration,
-    Handle,
     NodeLocal,
     PreFilterResult,
     QueueingHint,

@@ -8,10 +8,10 @@ from typing import ClassVar, Final
 
 import numpy as np
 
+from app.framework.handle import Handle
 from app.framework.interface import (
     CycleState,
     EventRegistration,
-    Handle,
     Need,
     NodeLocal,
     Verdicts,

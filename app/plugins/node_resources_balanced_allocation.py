@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from app.framework.args import BalancedAllocationArgs
-from app.framework.interface import CycleState, Handle, NodeLocal
+from app.framework.handle import Handle
+from app.framework.interface import CycleState, NodeLocal
 from app.model.pod import Pod
 from app.model.requests import pod_requests
 from app.model.status import SKIP, SUCCESS, Status

@@ -12,11 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from app.framework.args import NodeResourcesFitArgs, UtilizationShapePoint
+from app.framework.handle import Handle
 from app.framework.interface import (
     MAX_NODE_SCORE,
     CycleState,
     EventRegistration,
-    Handle,
     Need,
     NodeLocal,
     QueueingHint,

@@ -6,10 +6,10 @@ Source of the rules: kube-scheduler 1.36 (docs/spec/plugins/node-volume-limits.m
 from collections.abc import Iterable
 from typing import ClassVar, Final
 
+from app.framework.handle import Handle
 from app.framework.interface import (
     CycleState,
     EventRegistration,
-    Handle,
     QueueingHint,
     Verdicts,
     on_event,
@@ -18,9 +18,10 @@ from app.framework.interface import (
 from app.model.claims import claim_missing, claim_name, foreign_claim, used_by
 from app.model.cluster_event import Action, Resource
 from app.model.csi_migration import TranslationError, plugin_of
-from app.model.objects import CSINode, Volume, VolumeAttachment
+from app.model.objects import Volume
 from app.model.pod import Pod, PodTemplate
 from app.model.status import SKIP, SUCCESS, Code, Status, unresolvable
+from app.model.storage import CSINode, VolumeAttachment
 from app.state.csi.index import CsiIndex, CsiVolume, csi_index, inline_fault, inline_volume
 from app.state.csi.nodes import driver_limits
 from app.state.view import View

@@ -5,7 +5,8 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from app.framework.interface import MAX_NODE_SCORE, Handle
+from app.framework.handle import Handle
+from app.framework.interface import MAX_NODE_SCORE
 from app.framework.placements import Placements
 from app.model.pod import Pod
 from app.model.status import SchedulingError

@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 from typing import ClassVar, Final
 
-from app.framework.interface import EventRegistration, Handle, on_event
+from app.framework.handle import Handle
+from app.framework.interface import EventRegistration, on_event
 from app.framework.placements import Placements
 from app.model.cluster_event import Action, Resource
 from app.model.gotext import quote

@@ -9,10 +9,10 @@ from typing import ClassVar, Final
 import msgspec
 import numpy as np
 
+from app.framework.handle import Handle
 from app.framework.interface import (
     CycleState,
     EventRegistration,
-    Handle,
     Need,
     QueueingHint,
     Verdicts,

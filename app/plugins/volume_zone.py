@@ -8,10 +8,10 @@ from typing import ClassVar, Final, NamedTuple
 
 import numpy as np
 
+from app.framework.handle import Handle
 from app.framework.interface import (
     CycleState,
     EventRegistration,
-    Handle,
     Verdicts,
     changed,
     on_event,
@@ -26,9 +26,9 @@ from app.model.claims import (
 )
 from app.model.cluster_event import Action, Resource
 from app.model.csi_migration import BETA_REGION, BETA_ZONE, MULTI_ZONE_DELIMITER, REGION, ZONE
-from app.model.objects import PersistentVolume, PersistentVolumeClaim
 from app.model.pod import Pod, PodTemplate
 from app.model.status import SKIP, SUCCESS, Code, Status, unresolvable
+from app.model.storage import PersistentVolume, PersistentVolumeClaim
 from app.state.columns.labels import MISSING, Mask
 from app.state.view import View
 

@@ -1,4 +1,4 @@
-"""Starts tasks in a TaskGroup, logs their failures by name, and limits how many run.
+"""Starts tasks in a TaskGroup, logs their failures by name, and limits how many run and for how long without a pause.
 
 An *eternal* task ends only when it is cancelled. If it returns or raises, that is a fault: it is logged and ends the group.
 """
@@ -9,12 +9,17 @@ import math
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Final, TypeVar
 
+from app.model.clock import Clock
+
 logger = logging.getLogger(__name__)
+
+#: Seconds of work after which a task lets other tasks run.
+SLICE: Final = 0.002
 
 T = TypeVar("T")
 
 #: Starts a coroutine as a task of this name, in the TaskGroup of the function's owner.
-Spawn = Callable[[Coroutine[Any, Any, None], str], object]
+Spawn = Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]]
 
 
 class Limiter:
@@ -56,6 +61,24 @@ def _switch(event: asyncio.Event) -> None:
         event.clear()
     else:
         event.set()
+
+
+class TimeSlice:
+    """Lets other tasks run whenever a task has kept the event loop for SLICE seconds."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock: Final = clock
+        self._began = clock.monotonic()
+
+    def begin(self) -> None:
+        """Other tasks have just run."""
+        self._began = self._clock.monotonic()
+
+    async def pause(self) -> None:
+        """Lets other tasks run if it is time to."""
+        if self._clock.monotonic() - self._began > SLICE:
+            await asyncio.sleep(0)
+            self._began = self._clock.monotonic()
 
 
 class EternalTaskEnded(RuntimeError):  # noqa: N818 - says what happened

@@ -7,7 +7,8 @@ from typing import Final
 
 import msgspec
 
-from app.framework.interface import CycleState, Effects, PreBindPlugin
+from app.framework.handle import Effects
+from app.framework.interface import CycleState, PreBindPlugin
 from app.framework.runner import Framework
 from app.kube.errors import KubeError
 from app.model.pod import Pod

@@ -8,9 +8,9 @@ from app.kube.errors import AlreadyExists, Conflict, KubeError
 from app.kube.resource_claims import ResourceClaimRequests
 from app.kube.writer import KubeWriter
 from app.model.devices import ResourceClaim
-from app.model.objects import PersistentVolume, PersistentVolumeClaim
 from app.model.pod import Pod
 from app.model.status import ConflictError, SchedulingError, Status
+from app.model.storage import PersistentVolume, PersistentVolumeClaim
 from app.observe.pod_events import PodEvents
 from app.scheduler.parts import Parts
 from app.scheduler.preemption import Evictor, ExtenderPreemption
@@ -19,7 +19,7 @@ R = TypeVar("R")
 
 
 class ApiClaims:
-    """ResourceClaimEffects (app.framework.interface)."""
+    """ResourceClaimEffects (app.framework.handle)."""
 
     def __init__(self, requests: ResourceClaimRequests, writer: KubeWriter) -> None:
         self._requests: Final = requests
@@ -59,7 +59,7 @@ async def _faults(work: Awaitable[R]) -> R:
 
 
 class ApiEffects:
-    """Effects (app.framework.interface) over a KubeWriter. Faults are raised as SchedulingError with the server's text."""
+    """Effects (app.framework.handle) over a KubeWriter. Faults are raised as SchedulingError with the server's text."""
 
     def __init__(
         self,

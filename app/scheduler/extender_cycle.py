@@ -6,8 +6,10 @@ arrived, with no await in between (docs/architecture.md).
 """
 
 import asyncio
+import contextlib
 import functools
-from collections.abc import Callable, Coroutine, Hashable, Mapping, Sequence
+import itertools
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final, TypeVar
 
@@ -36,11 +38,11 @@ from app.scheduler.extender_retries import ExtenderRetries
 from app.scheduler.serial_extenders import SerialGate
 from app.state.columns.labels import Mask
 from app.state.columns.resources import Int64
-from app.state.queue.active_queue import Admits
 from app.state.queue.queued_pod import Lane
 from app.state.table import NodeTable
 from app.state.view import Rows
 from app.wire.extender_v1 import ExtenderArgs
+from app.wire.group_v1 import GroupQuestion
 
 T = TypeVar("T")
 
@@ -120,22 +122,24 @@ class ExtenderCycle:
         rng: np.random.Generator,
         retries: ExtenderRetries,
         serial: SerialGate,
-        superseded: Callable[[str], None] = lambda _uid: None,
+        before_asking: Callable[[str], Awaitable[None]],
     ) -> None:
         """``percentages``: percentageOfNodesToScore by profile, 0 for the adaptive one.
 
-        ``superseded`` is called with the uid of each pod that extenders will be asked about.
+        ``before_asking`` is awaited with the uid of each pod before extenders are asked about it.
         """
         self._chain: Final = chain
         self._table: Final = table
         self._percentages: Final = percentages
         self._rng: Final = rng
         self._retries: Final = retries
-        self._superseded: Final = superseded
+        self._before_asking: Final = before_asking
         #: Extenders with ``serial: false`` that no warning was given for yet.
         self._overlapping: Final = {e.name for e in chain.extenders if e.config.serial is False}
         self._serial: Final = serial
         self._lane: Final = serial.extenders_of
+        #: See SerialGate.
+        self.gate: Final = serial.gate
         self._others: Final = [
             e
             for e in chain.extenders
@@ -153,10 +157,6 @@ class ExtenderCycle:
         """Whether an extender that only preempts or binds may be called for this pod."""
         return bool(self._others) and any(e.is_interested(pod) for e in self._others)
 
-    def gate(self, *, room: bool) -> Admits | None:
-        """Which lanes of the activeQ are open now, None for all; without ``room`` only that of pods without extenders."""
-        return self._serial.gate(room=room)
-
     def questions(self, key: GroupKey, min_count: int | None) -> Questions:
         """For a new cycle of a pod group: no node is sent twice in it for the same pod."""
         return Questions(KnownAnswers(key, min_count, self._serial.observe_answer))
@@ -172,8 +172,7 @@ class ExtenderCycle:
         Pods for which no node is feasible now are asked about when it is their turn.
         """
         lane: Lane = frozenset()
-        args: list[ExtenderArgs] = []
-        found: dict[Hashable, _Candidates | None] = {}
+        found: dict[Hashable, tuple[_Candidates, GroupQuestion] | None] = {}
         for attempt in attempts:
             pod = attempt.pod
             names = self._lane(pod) & self._whole
@@ -181,26 +180,28 @@ class ExtenderCycle:
                 continue
             key = pod.namespace, pod.template
             if key not in found:
-                try:
-                    found[key] = await self._candidates(attempt, set(), questions, len(attempts))
-                except (Unfit, NoNodesError, SchedulingError):
-                    found[key] = None
-            candidates = found[key]
-            if candidates is not None:
+                found[key] = None
+                with contextlib.suppress(Unfit, NoNodesError, SchedulingError):
+                    candidates = await self._candidates(attempt, set(), questions, len(attempts))
+                    found[key] = candidates, GroupQuestion([], candidates.names)
+            alike = found[key]
+            if alike is not None:
                 lane |= names
-                questions.sent(pod, candidates)
-                self._superseded(pod.uid)
-                args.append(ExtenderArgs(pod, candidates.names, self._table.node_json))
-        if not args:
+                questions.sent(pod, alike[0])
+                await self._before_asking(pod.uid)
+                alike[1].pods.append(pod)
+        asked = [alike[1] for alike in found.values() if alike is not None]
+        if not asked:
             return
         await self._serial.wait(lane)
         self._serial.begin(lane)
         try:
-            await self._chain.ask_group(args, questions.known)
+            await self._chain.ask_group(asked, questions.known)
         except ExtenderError as error:
-            self._retries.failed(args[0].pod, error)
-            for each in args[1:]:
-                self._retries.rejected(each.pod, (error.extender,), error.retry_after)
+            first, *others = itertools.chain.from_iterable(each.pods for each in asked)
+            self._retries.failed(first, error)
+            for pod in others:
+                self._retries.rejected(pod, (error.extender,), error.retry_after)
             raise
         finally:
             self._serial.end(lane)
@@ -210,19 +211,17 @@ class ExtenderCycle:
         return self._serial.only_group()
 
     async def take_turn(self, pod: Pod, questions: Questions) -> Choose | None:
-        """As ``begin``, when the pod's extenders can be called: for a pod whose lane was not asked about (``gate``)."""
-        await self._serial.wait(self._lane(pod) - self._whole)
-        return self.begin(pod, questions)
+        """As ``begin``, when the pod's extenders can be called: for a pod whose lane ``gate`` was not asked about.
 
-    def begin(self, pod: Pod, questions: Questions | None = None) -> Choose | None:
-        """How to choose the node of a pod that was popped, which must be called once; None if it concerns no extender."""
+        None if no extender is called for this pod of a group.
+        """
+        await self._serial.wait(self._lane(pod) - self._whole)
         lane = self._lane(pod)
-        if not lane:
-            return None
-        if questions is not None:
-            lane -= self._whole
+        return self.begin(lane - self._whole, questions) if lane else None
+
+    def begin(self, lane: Lane, questions: Questions | None = None) -> Choose:
+        """How to choose the node of a pod of this lane, which must be called once."""
         self._serial.begin(lane)
-        self._superseded(pod.uid)
         return functools.partial(self._choose_in, lane, questions)
 
     async def ask_ahead(
@@ -236,8 +235,8 @@ class ExtenderCycle:
         if not wanted() or not self.may_overlap(attempt.pod):
             return
         self._serial.begin(lane)
-        self._superseded(attempt.pod.uid)
         try:
+            await self._before_asking(attempt.pod.uid)
             candidates = await self._candidates(attempt, set(), questions, spare)
             questions.sent(attempt.pod, candidates)
             args = ExtenderArgs(attempt.pod, candidates.names, self._table.node_json)
@@ -253,6 +252,7 @@ class ExtenderCycle:
     async def _choose_in(self, lane: Lane, questions: Questions | None, attempt: Attempt) -> Choice:
         """The chosen node. The attempt counts for this lane, even if the pod concerns other extenders meanwhile."""
         try:
+            await self._before_asking(attempt.pod.uid)
             return await self._choose(attempt, questions)
         finally:
             self._serial.end(lane)

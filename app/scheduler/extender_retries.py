@@ -9,10 +9,11 @@ a licence was returned or a device has started. Here an extender can ask for it 
 Only pods that an extender rejected in their last attempt are made active.
 
 They are also tried again after a pod without a node has gone: an extender that reserves while it filters gives back what it had
-reserved for that pod.
+reserved for that pod. The same holds when an extender has answered a release, for pods that it rejected meanwhile.
 """
 
 import asyncio
+import itertools
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -21,9 +22,11 @@ import msgspec
 from app.extender.errors import ExtenderError
 from app.extender.interest import asks_for
 from app.model.pod import Pod
+from app.model.pod_groups import group_of
 from app.observe.extender_reports import ExtenderReports
 from app.scheduler.parts import Parts
 from app.serving.extenders import WakeRequest
+from app.state.queue.queued_pod import IN_FLIGHT
 
 #: Seconds before a retry at least, so that a pod cannot be tried in a tight loop.
 SHORTEST_RETRY: Final = 1.0
@@ -34,6 +37,8 @@ MAX_TIMERS: Final = 50_000
 class _RejectedPod(msgspec.Struct):
     pod: Pod
     extenders: frozenset[str]
+    #: The how-manieth rejection it is.
+    number: int
     timer: asyncio.TimerHandle | None = None
 
 
@@ -53,6 +58,8 @@ class ExtenderRetries:
         self._now: Final = parts.clock.steady
         self._rejected_pods: Final[dict[str, _RejectedPod]] = {}
         self._timers = 0
+        #: How many times pods were rejected.
+        self.rejections = 0
         #: When the rejected pods are tried again because others have gone.
         self._after_gone: asyncio.TimerHandle | None = None
 
@@ -70,7 +77,8 @@ class ExtenderRetries:
         self.gone(pod.uid)
         names = frozenset(extenders)
         if names and self._state.is_unbound(pod):  # else ``gone`` would not be called for it
-            self._rejected_pods[pod.uid] = _RejectedPod(pod, names)
+            self.rejections += 1
+            self._rejected_pods[pod.uid] = _RejectedPod(pod, names, self.rejections)
             if retry_after is not None:
                 self.retry_at(pod, retry_after)
 
@@ -131,6 +139,24 @@ class ExtenderRetries:
         """Makes the rejected pods of a namespace active: the extenders that rejected them may concern them no longer."""
         self._activate([r for r in self._rejected_pods.values() if r.pod.namespace == namespace])
 
+    def released(self, extender: str, pods: Iterable[Pod], since: int) -> None:
+        """The extender has heard of placements that were given up when ``rejections`` was ``since``.
+
+        Other pods that it has rejected since then are made active. Those of the same groups are not: they would give up again.
+        """
+        groups = {group_of(pod) or pod.uid for pod in pods}
+        late = itertools.takewhile(
+            lambda rejected: rejected.number > since, reversed(self._rejected_pods.values())
+        )
+        self._activate(
+            [
+                rejected
+                for rejected in late
+                if extender in rejected.extenders
+                and (group_of(rejected.pod) or rejected.pod.uid) not in groups
+            ]
+        )
+
     def _others_gone(self, pod: Pod) -> None:
         self._after_gone = None
         self._state.unscheduled_pod_gone(pod, self._now(), among=self._rejected_pods)
@@ -155,7 +181,11 @@ class ExtenderRetries:
 
     def _due(self, rejected: _RejectedPod) -> None:
         self._stop(rejected)
-        self._activate([rejected])
+        if self._state.queue.where(rejected.pod.uid) is IN_FLIGHT:
+            # It is tried already, perhaps with its group, each pod of which has a timer.
+            self.retry_at(rejected.pod, SHORTEST_RETRY)
+        else:
+            self._activate([rejected])
 
     def _activate(self, rejected_pods: Sequence[_RejectedPod]) -> int:
         found = [self._state.queue.get(rejected.pod.uid) for rejected in rejected_pods]

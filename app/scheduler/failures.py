@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from app.framework.diagnosis import Diagnosis
-from app.framework.interface import Effects
+from app.framework.handle import Effects
 from app.model.pod import Pod
 from app.model.status import Code, Status
 from app.observe.events import AttemptFailed

@@ -1,13 +1,16 @@
 """Writes the status of pod groups, as a task beside the loop: one group at a time, the latest outcome of each."""
 
 import logging
-from typing import Any, Final, Literal
+from collections.abc import Mapping
+from typing import Any, Final, Literal, NamedTuple
+
+import msgspec
 
 from app.kube.errors import KubeError, NotFound
 from app.kube.transport import MERGE_PATCH, STRATEGIC_MERGE_PATCH
 from app.kube.writer import KubeWriter
 from app.model.clock import Clock
-from app.model.pod_groups import GroupKey, LabelledPodGroup, PodGroup
+from app.model.pod_groups import AnyPodGroup, Condition, GroupKey, LabelledPodGroup, PodGroup
 from app.model.timestamps import format_time
 from app.runtime.tasks import Spawn
 from app.state.pod_groups import PodGroups
@@ -28,6 +31,16 @@ MAX_WAITING: Final = 10_000
 _FEW: Final = 100
 
 
+class _Written(NamedTuple):
+    """What was written last to a group's status; the watch may not show it yet."""
+
+    uid: str
+    #: The version of the group that the watch showed before.
+    before: str
+    result: GroupResult
+    condition: Condition | None
+
+
 class GroupStatusWriter:
     """Writes outcomes to the status of groups."""
 
@@ -38,8 +51,7 @@ class GroupStatusWriter:
         self._spawn: Final = spawn
         self._wanted: Final[dict[GroupKey, tuple[GroupResult, str]]] = {}
         self._writing = False
-        #: By name: the uid of the last group that was written as scheduled; the watch may not show that yet.
-        self._scheduled: Final[dict[GroupKey, str]] = {}
+        self._written: Final[dict[GroupKey, _Written]] = {}
 
     def put(self, key: GroupKey, result: GroupResult, text: str) -> None:
         """The outcome of a group's cycle; ``text`` says why it is not scheduled. One that was scheduled stays so."""
@@ -67,24 +79,30 @@ class GroupStatusWriter:
             status, content_type = self._phase(key, group, result), MERGE_PATCH
         else:
             type_ = _CONDITION_V1ALPHA2 if "/v1alpha2/" in path else _CONDITION
-            status = self._condition(type_, group, result, text)
+            status = self._condition(key, type_, group, result, text)
             content_type = STRATEGIC_MERGE_PATCH
-        if not status or (result != "scheduled" and self._scheduled.get(key) == group.uid):
+        written = self._written.get(key)
+        ended = written is not None and (written.uid, written.result) == (group.uid, "scheduled")
+        if not status or (ended and result != "scheduled"):
             return
-        if result == "scheduled":
-            self._remember(key, group.uid)
+        self._remember(key, group, result, status)
         try:
             await self._writer.patch_group_status(group, path, status, content_type)
         except NotFound:
-            pass
+            del self._written[key]
         except KubeError as error:
+            del self._written[key]
             log.error("Cannot write the status of pod group %s: %s", group.key, error)
 
-    def _remember(self, key: GroupKey, uid: str) -> None:
-        self._scheduled[key] = uid
-        if len(self._scheduled) > 2 * self._groups.count + _FEW:
-            for gone in [each for each in self._scheduled if self._groups.get(each) is None]:
-                del self._scheduled[gone]
+    def _remember(
+        self, key: GroupKey, group: AnyPodGroup, result: GroupResult, status: Mapping[str, Any]
+    ) -> None:
+        conditions = msgspec.convert(status.get("conditions", ()), tuple[Condition, ...])
+        condition = conditions[0] if conditions else None
+        self._written[key] = _Written(group.uid, group.resource_version, result, condition)
+        if len(self._written) > 2 * self._groups.count + _FEW:
+            for gone in [each for each in self._written if self._groups.get(each) is None]:
+                del self._written[gone]
 
     def _phase(self, key: GroupKey, group: LabelledPodGroup, result: GroupResult) -> dict[str, Any]:
         if group.status.phase not in _BEFORE:
@@ -96,11 +114,17 @@ class GroupStatusWriter:
         return {"phase": phase, "scheduled": scheduled}
 
     def _condition(
-        self, type_: str, group: PodGroup, result: GroupResult, text: str
+        self, key: GroupKey, type_: str, group: PodGroup, result: GroupResult, text: str
     ) -> dict[str, Any]:
         reason = {"scheduled": "Scheduled", "error": "SchedulerError"}.get(result, "Unschedulable")
         value = "True" if result == "scheduled" else "False"
         old = next((c for c in group.status.conditions or () if c.type == type_), None)
+        written = self._written.get(key)
+        if written is not None and (written.uid, written.before) == (
+            group.uid,
+            group.resource_version,
+        ):
+            old = written.condition
         generation = group.metadata.generation
         if old is not None:
             same = (old.status, old.reason, old.message) == (value, reason, text)

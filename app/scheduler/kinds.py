@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator
 from typing import Any, Final
 
 from app.kube.watch_decoder import ResourceKind
-from app.model import devices, objects, pod_groups
+from app.model import devices, objects, pod_groups, storage
 from app.model.pod import Pod
 from app.wire.kube import NodeDecoder, ObjectDecoder, PodDecoder, decoder_for
 from app.wire.pods import KeepRaw
@@ -27,13 +27,13 @@ _OTHERS: Final[dict[type[objects.Named], tuple[str, Collection[str]]]] = {
     objects.ReplicaSet: ("/apis/apps/v1/replicasets", _SPREADING),
     objects.StatefulSet: ("/apis/apps/v1/statefulsets", _SPREADING),
     objects.PodDisruptionBudget: ("/apis/policy/v1/poddisruptionbudgets", {"DefaultPreemption"}),
-    objects.PersistentVolume: ("/api/v1/persistentvolumes", _VOLUMES),
-    objects.PersistentVolumeClaim: ("/api/v1/persistentvolumeclaims", _VOLUMES),
-    objects.StorageClass: ("/apis/storage.k8s.io/v1/storageclasses", _VOLUMES),
-    objects.CSINode: ("/apis/storage.k8s.io/v1/csinodes", {"NodeVolumeLimits", "VolumeBinding"}),
-    objects.CSIDriver: ("/apis/storage.k8s.io/v1/csidrivers", {"VolumeBinding"}),
-    objects.CSIStorageCapacity: ("/apis/storage.k8s.io/v1/csistoragecapacities", {"VolumeBinding"}),
-    objects.VolumeAttachment: ("/apis/storage.k8s.io/v1/volumeattachments", {"NodeVolumeLimits"}),
+    storage.PersistentVolume: ("/api/v1/persistentvolumes", _VOLUMES),
+    storage.PersistentVolumeClaim: ("/api/v1/persistentvolumeclaims", _VOLUMES),
+    storage.StorageClass: ("/apis/storage.k8s.io/v1/storageclasses", _VOLUMES),
+    storage.CSINode: ("/apis/storage.k8s.io/v1/csinodes", {"NodeVolumeLimits", "VolumeBinding"}),
+    storage.CSIDriver: ("/apis/storage.k8s.io/v1/csidrivers", {"VolumeBinding"}),
+    storage.CSIStorageCapacity: ("/apis/storage.k8s.io/v1/csistoragecapacities", {"VolumeBinding"}),
+    storage.VolumeAttachment: ("/apis/storage.k8s.io/v1/volumeattachments", {"NodeVolumeLimits"}),
     devices.DeviceClass: ("/apis/resource.k8s.io/v1/deviceclasses", _DEVICES),
     devices.ResourceClaim: ("/apis/resource.k8s.io/v1/resourceclaims", _DEVICES),
     devices.ResourceSlice: ("/apis/resource.k8s.io/v1/resourceslices", _DEVICES),

@@ -18,7 +18,7 @@ from app.model.pod_groups import GroupKey
 from app.model.status import Code, SchedulingError, Status
 from app.observe.events import AttemptStarted, NodeSelected
 from app.runtime import logs
-from app.runtime.tasks import Limiter
+from app.runtime.tasks import Limiter, TimeSlice
 from app.scheduler.attempt import Attempt, Choice, NoNodesError, Unfit
 from app.scheduler.binding import AssumedPod, Binder
 from app.scheduler.extender_cycle import Choose, ExtenderCycle, in_turns
@@ -33,9 +33,6 @@ from app.state.queue.queued_pod import QueuedPod
 from app.state.scheduler_state import SchedulerState
 
 log = logging.getLogger(__name__)
-
-#: Seconds of deciding after which the loop lets other tasks run.
-_SLICE: Final = 0.002
 
 
 class SchedulingLoop:
@@ -82,7 +79,7 @@ class SchedulingLoop:
             self._running = False
 
     async def _run(self) -> None:
-        yielded_at = self._clock.monotonic()
+        turn = TimeSlice(self._clock)
         while True:
             for limit in self._limits:
                 await limit.wait_for_room()
@@ -90,12 +87,10 @@ class SchedulingLoop:
             if queued is None:
                 self._wake.clear()
                 await self._wake.wait()
-                yielded_at = self._clock.monotonic()
+                turn.begin()
                 continue
             await self._take(queued)
-            if self._clock.monotonic() - yielded_at > _SLICE:
-                await asyncio.sleep(0)
-                yielded_at = self._clock.monotonic()
+            await turn.pause()
 
     def _pop(self) -> QueuedPod | None:
         """The first pod that need not wait for an extender or a slot; with a single slot all pods wait, to keep their order."""
@@ -113,7 +108,9 @@ class SchedulingLoop:
         attempt = self._pods.attempt(queued)
         if attempt is None:
             return
-        choose = None if self._extenders is None else self._extenders.begin(queued.pod)
+        choose = None
+        if self._extenders is not None and queued.lane:
+            choose = self._extenders.begin(queued.lane)
         work = self._pods.schedule(queued, attempt, choose)
         if choose is not None:
             await self._slots.start(work, f"schedule {queued.pod.key} and those that follow")
@@ -142,17 +139,18 @@ class SchedulingLoop:
             and self._running
             and all(limit.has_room for limit in self._limits)
         ):
-            queued = self._state.peek(self._gate(room=True))
+            queued = self._state.peek(self._extenders.gate(room=True))
             if (
                 queued is None
-                or not self._extenders.concerns(queued.pod)
+                or not queued.lane
                 or (self._groups is not None and self._groups.group_of(queued.pod) is not None)
             ):
                 return None
-            self._state.pop(self._clock.steady(), self._gate(room=True))
+            self._state.pop(self._clock.steady(), self._extenders.gate(room=True))
             attempt = self._pods.attempt(queued)
             if attempt is not None:
-                return self._pods.schedule(queued, attempt, self._extenders.begin(queued.pod))
+                choose = self._extenders.begin(queued.lane)
+                return self._pods.schedule(queued, attempt, choose)
         return None
 
 

@@ -12,9 +12,9 @@ from typing import Final
 import numpy as np
 
 from app.framework.diagnosis import NONE
-from app.framework.interface import CycleState
+from app.framework.interface import CycleState, FilterPlugin
 from app.framework.placements import DomainRoom, Placements
-from app.framework.runner import Framework
+from app.framework.runner import Framework, PreFilterRejected
 from app.model.pod import Pod, PodTemplate
 from app.model.status import SchedulingError
 from app.plugins.registry import IN_TREE
@@ -57,6 +57,11 @@ class PlacementSearch:
         self._most: Final = int(bounds.max())
         #: By number of the placement: the pods that it took.
         self._taken: Final[dict[int, Mask]] = {}
+        self._counts: Final[dict[int, int]] = {}
+        #: The feasible placement with the highest total among those that took just the pods that they might.
+        self._exact: int | None = None
+        #: Whether any placement took as many pods as any might.
+        self._most_taken = False
         self._because: Final[dict[int, str]] = {}
         viable = np.flatnonzero(bounds >= needed)
         self._totals: Final[dict[int, int]] = {}
@@ -87,14 +92,20 @@ class PlacementSearch:
 
     def record(self, number: int, taken: Sequence[bool], because: str = "") -> None:
         """The pods that a placement took, in the order of the pods; ``because``: the message of one that it did not."""
-        self._taken[number] = np.array(taken, bool)
+        placed = self._taken[number] = np.array(taken, bool)
+        count = self._counts[number] = int(np.count_nonzero(placed))
         self._because[number] = because
+        self._most_taken |= count == self._most
+        if count >= self.needed and np.array_equal(placed, self._hoped[number]):
+            best = self._exact
+            if best is None or self._totals[number] > self._totals[best]:
+                self._exact = number
 
     def domains(self) -> tuple[DomainRoom, ...]:
         """The MOST_SHOWN placements with the most room, the roomiest first."""
         room = np.count_nonzero(self._hoped, axis=1)
-        for number, taken in self._taken.items():
-            room[number] = np.count_nonzero(taken)
+        for number, count in self._counts.items():
+            room[number] = count
         return tuple(
             DomainRoom(
                 self.placements.names[number],
@@ -125,19 +136,15 @@ class PlacementSearch:
         """The number of the placement that took the most pods, or may take the most if none was tried."""
         if not self._taken:
             return self._nearest
-        return max(self._taken, key=lambda number: int(np.count_nonzero(self._taken[number])))
+        return max(self._counts, key=self._counts.__getitem__)
 
     def _feasible(self) -> list[int]:
         """Those that took enough pods, in the order in which they were tried."""
-        return [n for n, taken in self._taken.items() if np.count_nonzero(taken) >= self.needed]
+        return [number for number, count in self._counts.items() if count >= self.needed]
 
     def _sure(self) -> int | None:
         """The tried placement with the highest total among those whose total is known exactly, if it bounds the others."""
-        counts = [int(np.count_nonzero(taken)) for taken in self._taken.values()]
-        if not self._bounded or self._most not in counts:
-            return None
-        exact = [n for n in self._feasible() if np.array_equal(self._taken[n], self._hoped[n])]
-        return max(exact, key=self._totals.__getitem__) if exact else None
+        return self._exact if self._bounded and self._most_taken else None
 
     def _score(self, numbers: Sequence[int], placed: Mask) -> Int64:
         return self._points.score(self.placements.take(numbers), self._pods, placed)
@@ -162,8 +169,8 @@ def room_for(
 ) -> Int64:
     """int64[k]: an upper bound of how many of these pods of one template each placement takes.
 
-    Only filters of single nodes are asked: others may reject more. Third-party filters are not asked: one may accept a node only
-    because another pod of the group is there.
+    Only filters of single nodes are asked, and others that say that more pods never make them accept a node: the rest may reject
+    more. Third-party filters are not asked: one may accept a node only because another pod of the group is there.
     """
     pod, wanted = pods[-1], len(pods)
     everything = np.full(len(placements), wanted, np.int64)
@@ -175,6 +182,14 @@ def room_for(
         return everything
     owner = np.repeat(np.arange(len(placements)), placements.sizes)
     fits = arrays.plugin[placements.rows] == NONE
+    try:
+        state = framework.fresh_state(pod)
+        wide = [each for each in framework.active_filters(state) if _only_narrows(each[1], state)]
+        if wide:
+            fits &= framework.filter_view(state, pod, placements.view, wide).plugin == NONE
+    except (PreFilterRejected, SchedulingError):
+        return everything
+    filters = [*memo.active_filters, *wide]
     room = np.minimum(placements.sums(fits.astype(np.int64)), wanted)
     alive = np.flatnonzero(fits & (room[owner] < wanted))
     owner = owner[alive]
@@ -185,13 +200,18 @@ def room_for(
             break
         view.add_many(batch, np.full(len(at), number), at)
         try:
-            verdicts = framework.filter_view(CycleState(memo.state), pod, view, memo.active_filters)
+            verdicts = framework.filter_view(state, pod, view, filters)
         except SchedulingError:
             return everything
         at = at[verdicts.plugin[at] == NONE]
         room += np.bincount(owner[at], minlength=len(room))
         at = at[room[owner[at]] < wanted]
     return np.minimum(room, wanted)
+
+
+def _only_narrows(plugin: FilterPlugin, state: CycleState) -> bool:
+    only_narrows = getattr(plugin, "only_narrows", None)
+    return only_narrows is not None and type(plugin) in _IN_TREE and bool(only_narrows(state))
 
 
 def rejecting_plugins(

@@ -1,8 +1,8 @@
 """Evicts the victims of preemptions, as tasks beside the scheduling of other pods (docs/spec/preemption.md#eviction).
 
 All victims except one are evicted concurrently, then the last one. Until the last one is terminating the preemptor is kept out
-of the queue (see EvictionProgress). If an eviction fails, or if all victims had gone before the preemptor began to wait for
-them, the preemptor is tried again at once.
+of the queue (see EvictionProgress). If an eviction fails, the preemptor is tried again after a pause; at once if all victims had
+gone before it began to wait for them.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ import msgspec
 
 from app.extender.chain import ExtenderChain
 from app.extender.config import Verb
-from app.framework.interface import Eviction
+from app.framework.handle import Eviction
 from app.kube.errors import KubeError, NotFound, NotLeading
 from app.kube.event_series import ObjectRef
 from app.kube.payloads import ConditionChange
@@ -36,8 +36,8 @@ MAX_EVICTING: Final = 32
 #: The loop waits while this many preemptions are in progress. They keep the server busy, and each event checks all of them.
 MAX_PREEMPTING: Final = 48
 
-#: Seconds before an eviction that needs the lease is given up when this process does not hold it: the process ends soon.
-NOT_LEADING_SECONDS: Final = 1.0
+#: Seconds from a failed eviction until the preemptor is tried again, which would probably fail again at once.
+FAILURE_PAUSE: Final = 1.0
 
 _CONDITION: Final = "DisruptionTarget"
 _REASON: Final = "PreemptionByScheduler"
@@ -100,15 +100,13 @@ class Evictor:
         )
 
     async def _run(self, eviction: Eviction, victims: Sequence[Pod]) -> None:
-        done, started = False, self._clock.monotonic()
+        done = False
         try:
             done = await self._make_room(eviction, victims)
-        except Exception:
-            log.exception("Error preempting for pod %s", eviction.preemptor.key)
+            if not done:
+                await asyncio.sleep(FAILURE_PAUSE)
         finally:
             free = eviction.progress.end(eviction.uid, evicted=done)
-            self.preemptions.add(-1)
-            self._emit(PreemptionFinished(self._clock.monotonic() - started, succeeded=done))
         where = self._state.queue.where
         pods = (eviction.preemptor, *eviction.mates)
         woken = [pod for pod in pods if not done or (free and where(pod.uid) is GATED)]
@@ -117,6 +115,18 @@ class Evictor:
 
     async def _make_room(self, eviction: Eviction, victims: Sequence[Pod]) -> bool:
         """Whether all victims are gone or terminating."""
+        done, started = False, self._clock.monotonic()
+        try:
+            done = await self._evict_all(eviction, victims)
+        except Exception:
+            log.exception("Error preempting for pod %s", eviction.preemptor.key)
+        finally:
+            self.preemptions.add(-1)
+            self._emit(PreemptionFinished(self._clock.monotonic() - started, succeeded=done))
+        return done
+
+    async def _evict_all(self, eviction: Eviction, victims: Sequence[Pod]) -> bool:
+        """Evicts the last victim after all others. Returns whether all are gone or terminating."""
         self._clear_nominations(eviction)
         *others, last = victims
         if others:
@@ -145,9 +155,7 @@ class Evictor:
                 if await self._write(victim, eviction):
                     self._report(victim, eviction, "")
             except NotLeading:
-                # The preemptor is tried again after that; it would only fail again at once.
-                await asyncio.sleep(NOT_LEADING_SECONDS)
-                return False
+                return False  # The process ends soon.
             except KubeError as error:
                 log.error(
                     "Error preempting pod %s for pod %s: %s",

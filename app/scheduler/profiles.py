@@ -7,7 +7,8 @@ import numpy as np
 
 from app.framework.args import Profile
 from app.framework.diagnosis import EXTENDER
-from app.framework.interface import Plugin, QueueSortPlugin, WaitingPods
+from app.framework.handle import WaitingPods
+from app.framework.interface import Plugin, QueueSortPlugin
 from app.framework.probe import NULL_PROBE, Probe
 from app.framework.profile import ProfilePlugins, resolve_plugins
 from app.framework.runner import ANY_CHANGE, Framework, ProfileHandle

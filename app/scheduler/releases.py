@@ -1,11 +1,12 @@
 """Tells extenders with a release verb which placements were given up (docs/extenders.md#release).
 
 An extender that reserves while it filters does not learn otherwise that a pod failed in Permit, PreBind or Bind. The calls are
-made in the background, one at a time for each extender. A release that still waits when its pod is tried again is dropped: the
-extender is about to be asked about the pod anyway, and a late release might undo its new reservation.
+made in the background, one at a time for each extender. A late release might undo a new reservation: one that still waits when
+its pod is tried again is dropped, and the extenders are asked about the pod when the answer to one that was sent is there.
 """
 
 import asyncio
+import math
 from collections import Counter
 from collections.abc import Iterable
 from typing import Final
@@ -15,9 +16,10 @@ from app.extender.config import Verb
 from app.extender.errors import ExtenderError
 from app.model.pod import Pod
 from app.runtime.tasks import Spawn
+from app.scheduler.extender_retries import ExtenderRetries
 
-#: Releases that wait for each extender at most.
-MAX_WAITING: Final = 500
+#: Releases that wait for each extender at most: a large group gives up all of its placements at once.
+MAX_WAITING: Final = 5000
 #: Placements in one call at most. Those with the same reason are released together, as those of a group.
 MAX_PLACEMENTS: Final = 100
 
@@ -33,8 +35,14 @@ class _Waiting:
 
     def __init__(self, extender: HTTPExtender) -> None:
         self.extender: Final = extender
-        self.pods: Final[dict[str, tuple[Pod, str]]] = {}
+        #: With the reason, and how many times extenders had rejected pods by then.
+        self.pods: Final[dict[str, tuple[Pod, str, int]]] = {}
         self.sending = False
+        #: ExtenderRetries.rejections before the first placement given up of which the extender did not hear; infinite for none.
+        self.unheard_since = math.inf
+        #: The pods (uids) of the call in flight, and whether there is none.
+        self.in_flight: frozenset[str] = frozenset()
+        self.answered: Final = asyncio.Event()
         self.idle: Final = asyncio.Event()
         self.idle.set()
         self.results: Final[Counter[str]] = Counter()
@@ -43,9 +51,13 @@ class _Waiting:
 class Releases:
     """Releases placements."""
 
-    def __init__(self, extenders: Iterable[HTTPExtender], spawn: Spawn) -> None:
+    def __init__(
+        self, extenders: Iterable[HTTPExtender], spawn: Spawn, retries: ExtenderRetries
+    ) -> None:
+        """``retries`` has the pods that may fit when an extender has heard of a release."""
         self._all: Final = [_Waiting(e) for e in extenders if e.supports(Verb.RELEASE)]
         self._spawn: Final = spawn
+        self._retries: Final = retries
         self._closed = False
 
     def given_up(self, pod: Pod, reason: str) -> None:
@@ -59,33 +71,46 @@ class Releases:
             if len(waiting.pods) >= MAX_WAITING:
                 waiting.results[TOO_MANY_WAITING] += 1
                 continue
-            waiting.pods[pod.uid] = (pod, reason)
+            waiting.pods[pod.uid] = (pod, reason, self._retries.rejections)
             if not waiting.sending:
                 waiting.sending = True
                 waiting.idle.clear()
                 self._spawn(self._send(waiting), "release placements")
 
-    def superseded(self, uid: str) -> None:
-        """The pod is tried again."""
+    async def before_asking(self, uid: str) -> None:
+        """To be awaited before extenders are asked about a pod: no release of an earlier placement arrives afterwards."""
         for waiting in self._all:
-            if waiting.pods and waiting.pods.pop(uid, None) is not None:
+            dropped = waiting.pods.pop(uid, None) if waiting.pods else None
+            if dropped is not None:
                 waiting.results[SUPERSEDED] += 1
+                waiting.unheard_since = min(waiting.unheard_since, dropped[2])
+            while uid in waiting.in_flight:
+                await waiting.answered.wait()
 
     async def _send(self, waiting: _Waiting) -> None:
         try:
             while waiting.pods:
-                _, reason = next(iter(waiting.pods.values()))
-                alike = [pod for pod, why in waiting.pods.values() if why == reason][
+                _, reason, since = next(iter(waiting.pods.values()))
+                alike = [pod for pod, why, _ in waiting.pods.values() if why == reason][
                     :MAX_PLACEMENTS
                 ]
                 for pod in alike:
                     del waiting.pods[pod.uid]
+                waiting.in_flight = frozenset(pod.uid for pod in alike)
+                waiting.answered.clear()
                 try:
                     await waiting.extender.release(alike, reason)
                 except ExtenderError:
                     waiting.results[FAILED] += len(alike)
+                    waiting.unheard_since = min(waiting.unheard_since, since)
                 else:
                     waiting.results[SENT] += len(alike)
+                    since = int(min(waiting.unheard_since, since))
+                    waiting.unheard_since = math.inf
+                    self._retries.released(waiting.extender.name, alike, since)
+                finally:
+                    waiting.in_flight = frozenset()
+                    waiting.answered.set()
         finally:
             waiting.sending = False
             waiting.idle.set()

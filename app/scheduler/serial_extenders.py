@@ -31,17 +31,21 @@ _FIRST_ANSWER_SECONDS: Final = 1.0
 
 #: Is in the lane of pods that belong to a group and concern extenders, besides their names: one group at a time is tried.
 GROUP: Final = "pod group"
+_GROUP: Final[Lane] = frozenset((GROUP,))
 
 
 def lanes(
     extenders: Iterable[HTTPExtender], group_of: Callable[[Pod], object]
 ) -> Callable[[Pod], Lane]:
     """A function that returns a pod's lane in the queue: ``extenders_of``, with GROUP if ``group_of`` the pod is not None."""
-    concerned, group = extenders_of(extenders, group_of), frozenset((GROUP,))
+    extenders = tuple(extenders)
+    concerned = extenders_of(extenders, group_of)
+    if not extenders:
+        return concerned
 
     def lane(pod: Pod) -> Lane:
         names = concerned(pod)
-        return names | group if names and group_of(pod) is not None else names
+        return names | _GROUP if names and group_of(pod) is not None else names
 
     return lane
 
@@ -53,12 +57,17 @@ def extenders_of(
     extenders = tuple(extenders)
     asked = tuple(e for e in extenders if e.supports(Verb.FILTER) or e.supports(Verb.PRIORITIZE))
     whole = tuple(e for e in extenders if e.supports(Verb.GROUP) and e not in asked)
+    always = frozenset(e.name for e in asked if e.concerns_all)
+    choosy = tuple(e for e in asked if not e.concerns_all)
 
     def lane(pod: Pod) -> Lane:
-        names = [e.name for e in asked if e.is_interested(pod)]
+        names = always
+        for extender in choosy:
+            if extender.is_interested(pod):
+                names |= {extender.name}
         if whole and group_of(pod) is not None:
-            names += [e.name for e in whole if e.is_interested(pod)]
-        return frozenset(names)
+            names = names.union(e.name for e in whole if e.is_interested(pod))
+        return names
 
     return lane
 
@@ -83,7 +92,7 @@ class SerialGate:
         self._serial: Final = self._observed | {e.name for e in extenders if e.config.serial}
         #: Attempts that wait outside the queue.
         self._waiting: list[asyncio.Future[None]] = []
-        #: Attempts in progress, by extender.
+        #: The numbers of attempts in progress, by extender; without those that have none.
         self._attempts: Final[Counter[str]] = Counter()
         #: Ignorable extenders without an answer so far, and the timers of those that are called.
         self._unanswered: Final = {e.name for e in filters if e.ignorable} & self._observed
@@ -94,7 +103,7 @@ class SerialGate:
 
         A pod that has to wait is not overtaken by later pods that need the same extender.
         """
-        closed = {name for name in self._serial if self._attempts.get(name)}
+        closed = self._serial & self._attempts.keys()
         if room and not closed:
             return None  # the first pod need not wait, and no other one is asked for
 
@@ -111,17 +120,16 @@ class SerialGate:
     def only_group(self) -> Iterator[None]:
         """During the block, the lanes of pods of groups are closed (GROUP)."""
         self._serial.add(GROUP)
-        self._attempts[GROUP] += 1
+        self.begin(_GROUP)
         try:
             yield
         finally:
-            self._attempts[GROUP] -= 1
+            self.end(_GROUP)
             self._serial.discard(GROUP)
-            self._tell()
 
     async def wait(self, lane: Lane) -> None:
         """Returns when no other attempt calls an extender of this lane that is called for one pod at a time."""
-        while any(self._attempts[name] for name in lane & self._serial):
+        while not self._attempts.keys().isdisjoint(lane & self._serial):
             freed = asyncio.get_running_loop().create_future()
             self._waiting.append(freed)
             await freed
@@ -140,8 +148,10 @@ class SerialGate:
         """An attempt for a pod of this lane has ended."""
         for name in lane:
             self._attempts[name] -= 1
-            if name in self._timers and not self._attempts[name]:
-                self._timers.pop(name).cancel()
+            if not self._attempts[name]:
+                del self._attempts[name]
+                if name in self._timers:
+                    self._timers.pop(name).cancel()
         if not lane.isdisjoint(self._serial):
             self._tell()
 

@@ -16,7 +16,7 @@ import numpy as np
 from app.extender.client import HTTPExtender
 from app.extender.config import Verb
 from app.extender.errors import ExtenderError
-from app.framework.interface import Eviction
+from app.framework.handle import Eviction
 from app.model.pod import Pod
 from app.model.status import SchedulingError
 from app.observe.events import ShadowAnswered, Sink

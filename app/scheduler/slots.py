@@ -46,7 +46,9 @@ class Slots:
         """Starts a piece of work as soon as a slot is free; returns when it is started. ``name``: of the task."""
         if self._free:
             self._free -= 1
-            self._spawn(self._work(work), name)
+            task = self._spawn(self._work(work), name)
+            # A task that is cancelled before its first step never awaits the work.
+            task.add_done_callback(lambda _: work.close())
             return
         started = asyncio.get_running_loop().create_future()
         self._waiting.append((work, started))

@@ -16,7 +16,9 @@ from app.kube.errors import KubeError, NotFound
 from app.kube.payloads import ConditionChange
 from app.kube.writer import KubeWriter
 from app.model.budget import UNLIMITED, ByteBudget
+from app.model.objects import PodCondition
 from app.model.pod import Pod
+from app.model.timestamps import format_time
 from app.runtime import logs
 from app.runtime.tasks import Spawn
 
@@ -31,6 +33,9 @@ LOOK: Final = 0.05
 LAST_SECONDS: Final = 5.0
 #: Patches that may wait; further ones are dropped.
 MAX_PATCHES: Final = 20_000
+#: Pods whose patches are remembered until the watch shows another version, and characters of the message of one.
+MAX_WRITTEN: Final = 1024
+_MAX_MESSAGE: Final = 4096
 #: Bytes of a patch without its message, roughly.
 _PATCH_BYTES: Final = 512
 
@@ -68,6 +73,20 @@ class StatusPatch(msgspec.Struct, frozen=True):
         """The same nomination alone."""
         return StatusPatch(nominated_node=self.nominated_node)
 
+    def applied_to(self, pod: Pod, now: float) -> Pod:
+        """The pod as the API server has it after this patch; ``now`` in seconds since the epoch."""
+        node, conditions = pod.nominated_node_name, pod.conditions
+        if self.nominated_node is not None:
+            node = self.nominated_node
+        if self.reason:
+            old = pod.condition("PodScheduled")
+            since = old.last_transition_time if old is not None and old.status == "False" else None
+            new = PodCondition(
+                "PodScheduled", "False", self.reason, self.message, since or format_time(now)
+            )
+            conditions = (*(each for each in conditions if each.type != new.type), new)
+        return msgspec.structs.replace(pod, nominated_node_name=node, conditions=conditions)
+
     def over(self, earlier: "StatusPatch") -> "StatusPatch":
         """Both patches merged; this one is the later."""
         return StatusPatch(
@@ -84,6 +103,15 @@ class _Wanted(msgspec.Struct, frozen=True):
     patch: StatusPatch
     now: float
     due: float
+
+
+class _Written(msgspec.Struct, frozen=True):
+    """What was written over this version of a pod, and when (wall clock)."""
+
+    uid: str
+    resource_version: str
+    patch: StatusPatch
+    now: float
 
 
 class _Writing(msgspec.Struct, frozen=True):
@@ -120,6 +148,8 @@ class StatusPatcher:
         self._held: Final[dict[str, _Wanted]] = {}
         self._waiting: Final[dict[str, _Wanted]] = {}
         self._writing: Final[dict[str, _Writing]] = {}
+        #: By namespace/name, oldest first: what the watch has not shown yet.
+        self._written: Final[dict[str, _Written]] = {}
         #: Patches that were dropped because too many waited.
         self.dropped = 0
         self._running = 0
@@ -146,7 +176,7 @@ class StatusPatcher:
             if patch.size > self._budget.left:
                 self.dropped += 1
                 patch = smaller
-        elif not self._is_writing(pod) and not patch.changes(pod):
+        elif not self._is_writing(pod) and not patch.changes(self._as_written(pod)):
             self._check_idle()
             return
         if len(self._held) + len(self._waiting) >= MAX_PATCHES or not self._budget.take(patch.size):
@@ -173,6 +203,37 @@ class StatusPatcher:
     def _is_writing(self, pod: Pod) -> bool:
         writing = self._writing.get(pod.key)
         return writing is not None and writing.uid == pod.uid
+
+    def _as_written(self, pod: Pod) -> Pod:
+        """The pod with what was written over this version."""
+        written = self._over(pod)
+        return pod if written is None else written.patch.applied_to(pod, written.now)
+
+    def _over(self, pod: Pod) -> _Written | None:
+        written = self._written.get(pod.key)
+        if written is not None and (written.uid, written.resource_version) == (
+            pod.uid,
+            pod.resource_version,
+        ):
+            return written
+        return None
+
+    def _note(self, pod: Pod, patch: StatusPatch, now: float) -> None:
+        """Remembers a patch that was written."""
+        earlier = self._over(pod)
+        if earlier is not None:
+            patch, now = patch.over(earlier.patch), earlier.now
+        self._written.pop(pod.key, None)
+        if len(patch.message) > _MAX_MESSAGE:
+            return
+        self._written[pod.key] = _Written(pod.uid, pod.resource_version, patch, now)
+        if len(self._written) > MAX_WRITTEN:
+            del self._written[next(iter(self._written))]
+
+    def shown(self, pod: Pod) -> None:
+        """The watch has shown another version of this pod, or that it has gone."""
+        if self._written:
+            self._written.pop(pod.key, None)
 
     async def withdraw(self, pod: Pod) -> None:
         """Drops the patches of a pod that is about to be bound; returns when none is being written.
@@ -227,13 +288,14 @@ class StatusPatcher:
             self._idle.set()
 
     async def _write(self, wanted: _Wanted) -> None:
-        pod, done = wanted.pod, asyncio.Event()
+        pod, done = self._as_written(wanted.pod), asyncio.Event()
         try:
             async with asyncio.timeout(None) as limit:
                 self._writing[pod.key] = _Writing(pod.uid, limit, done)
                 if logs.enabled(_UPDATES):
                     _log_update(pod, wanted.patch)
                 await self._write_patch(pod, wanted.patch, wanted.now)
+                self._note(pod, wanted.patch, wanted.now)
         except TimeoutError:
             log.warning("Pod %s is bound before its status could be written", pod.key)
         except NotFound:

@@ -135,7 +135,7 @@ class Scheduler:
         )
         self.evictor: Final = self._make_evictor()
         self.effects: Final = self._make_effects()
-        self.releases: Final = Releases(chain.extenders, self._spawn)
+        self.releases: Final = Releases(chain.extenders, self._spawn, self.retries)
         self.failures: Final = FailureHandler(
             self.parts, self.effects, self._reports, self.releases.given_up
         )
@@ -189,11 +189,11 @@ class Scheduler:
     ) -> list[Informer[Any]]:
         chain = self._chain
         pods = kinds.pods(keep_raw=chain.may_concern, keep_bound_raw=wants_whole_victims(chain))
-        nodes = kinds.nodes(keep_raw=wants_whole_nodes(chain))
+        nodes = self._make_informer(Node, kinds.nodes(keep_raw=wants_whole_nodes(chain)))
         foreign = not plugins <= IN_TREE_CAPABILITIES.keys()
         also = (Namespace,) if selects_namespaces(chain) else ()
         others = {
-            model: self._make_informer(model, kind)
+            model: self._make_informer(model, kind, beside=nodes)
             for model, kind in kinds.others(plugins, foreign=foreign, also=also, features=features)
         }
         pod_groups = self.state.cluster.pod_groups
@@ -208,13 +208,18 @@ class Scheduler:
             if model in {ResourceClaim, PodGroup, LabelledPodGroup}
         ]
         return [
-            self._make_informer(Node, nodes),
+            nodes,
             self._make_informer(Pod, pods, after=claims),
             *others.values(),
         ]
 
     def _make_informer(
-        self, model: type, kind: ResourceKind[Any], after: Sequence[Informer[Any]] = ()
+        self,
+        model: type,
+        kind: ResourceKind[Any],
+        *,
+        after: Sequence[Informer[Any]] = (),
+        beside: Informer[Any] | None = None,
     ) -> Informer[Any]:
         return Informer(
             kind,
@@ -223,6 +228,7 @@ class Scheduler:
             on_list=self._list_handler(model),
             rng=self._rng,
             after=after,
+            beside=beside,
         )
 
     def _handler(self, model: type) -> Callable[[Any, Any], None]:
@@ -232,6 +238,8 @@ class Scheduler:
             started = now()
             change = Change(model, old, new)
             refused = self._carry_out(self.state.apply(change, self._clock.steady()))
+            if model is Pod:
+                self.patcher.shown(old or new)
             if model is Pod and new is None:
                 self.retries.deleted(old)
                 if self.state.responsible_for(old):
@@ -362,7 +370,7 @@ class Scheduler:
             rng=self._rng,
             retries=self.retries,
             serial=SerialGate(self._chain.extenders, self.flusher.notify, self._group_of),
-            superseded=self.releases.superseded,
+            before_asking=self.releases.before_asking,
         )
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:

@@ -11,8 +11,9 @@ from typing import Generic, TypeVar
 import msgspec
 
 from app.model.claims import not_found
-from app.model.objects import Named, PersistentVolume, PersistentVolumeClaim
+from app.model.objects import Named
 from app.model.status import SchedulingError
+from app.model.storage import PersistentVolume, PersistentVolumeClaim
 from app.state.lister import Follower, Lister, notify
 
 T = TypeVar("T", bound=Named)

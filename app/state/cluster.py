@@ -8,22 +8,24 @@ from typing import Any, Final, TypeVar
 
 from app.model.devices import DeviceClass, ResourceClaim, ResourceSlice
 from app.model.objects import (
-    CSIDriver,
-    CSINode,
-    CSIStorageCapacity,
     Named,
     Namespace,
-    PersistentVolume,
-    PersistentVolumeClaim,
     PodDisruptionBudget,
     ReplicaSet,
     ReplicationController,
     Service,
     StatefulSet,
+)
+from app.model.pod_groups import LabelledPodGroup, PodGroup
+from app.model.storage import (
+    CSIDriver,
+    CSINode,
+    CSIStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeClaim,
     StorageClass,
     VolumeAttachment,
 )
-from app.model.pod_groups import LabelledPodGroup, PodGroup
 from app.state.assume_cache import AssumedVolumes, ClaimCache, VolumeCache
 from app.state.devices import DeviceTracker
 from app.state.lister import Lister

@@ -25,19 +25,18 @@ from app.model.cluster_event import (
     action_of,
 )
 from app.model.devices import DeviceClass, ResourceClaim, ResourceSlice
-from app.model.objects import (
+from app.model.objects import Named, Node
+from app.model.pod import Pod
+from app.model.pod_groups import GroupKey, LabelledPodGroup, PodGroup, group_of
+from app.model.storage import (
     CSIDriver,
     CSINode,
     CSIStorageCapacity,
-    Named,
-    Node,
     PersistentVolume,
     PersistentVolumeClaim,
     StorageClass,
     VolumeAttachment,
 )
-from app.model.pod import Pod
-from app.model.pod_groups import GroupKey, LabelledPodGroup, PodGroup, group_of
 from app.state.cache import Cache, CacheError
 from app.state.cluster import Cluster
 from app.state.lister import Lister
@@ -286,7 +285,9 @@ class SchedulerState:
 
     def _note_group(self, old: Pod | None, new: Pod) -> None:
         key = earlier = group_of(new)
-        if old is not None and (old.labels is not new.labels or old.template is not new.template):
+        if old is not None and (
+            old.labels is not new.labels or old.pod_group_name != new.pod_group_name
+        ):
             earlier = group_of(old)
         if key is None and earlier is None:
             return

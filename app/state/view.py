@@ -189,10 +189,9 @@ class DryRunView(View):
         self._nonzero: Final = ResourceColumns(self.n)
         self._pods: Int64 = np.zeros(self.n, np.int64)
         self._deltas: dict[int, tuple[PodCounter, Int64]] = {}
-        self._moves: list[_Moves] = []
-        #: The number of moves that are in ``_changed`` (by position: the net changes by uid).
-        self._folded = 0
+        #: By position: the net changes by uid, without the moves in ``_moves``, which came later.
         self._changed: list[dict[str, tuple[Pod, int]]] = []
+        self._moves: list[_Moves] = []
         #: By position: whether a host port of a moved pod is in use, and the ports pinned by ``pin_ports``.
         self._ports: dict[int, dict[HostPort, bool]] = {}
         self._pinned: dict[int, frozenset[HostPort]] = {}
@@ -247,7 +246,7 @@ class DryRunView(View):
         """By position and uid: the added (+1) and removed (-1) pods."""
         if not self._changed:
             self._changed = [{} for _ in range(self.n)]
-        for moves in self._moves[self._folded :]:
+        for moves in self._moves:
             for index, position, sign in moves.each():
                 pod = moves.batch.pods[index]
                 changed = self._changed[position]
@@ -255,8 +254,12 @@ class DryRunView(View):
                     del changed[pod.uid]
                 else:
                     changed[pod.uid] = (pod, sign)
-        self._folded = len(self._moves)
+        self._moves.clear()
         return self._changed
+
+    def sum_up(self) -> None:
+        """Sums up the moves so far, which the next question about pods would have to do."""
+        self._net()
 
     def take(self, positions: npt.NDArray[np.intp] | Mask) -> "DryRunView":
         """A copy for some of the rows; later changes in one do not affect the other."""
@@ -337,6 +340,9 @@ class DryRunView(View):
         known = self._deltas.get(id(counter))
         if known is None:
             delta = np.zeros(self.n, np.int64)
+            for position, changed in enumerate(self._changed):
+                for pod, sign in changed.values():
+                    delta[position] += sign * counter.times(pod)
             for moves in self._moves:
                 moves.tally(counter, delta)
             known = self._deltas[id(counter)] = (counter, delta)

@@ -17,7 +17,6 @@ from app.extender.tls import TLSSource
 from app.tools.extender_checks import (
     CheckFinding,
     Exchange,
-    SampleObjects,
     Severity,
     compare_forms,
     compare_repeats,
@@ -25,6 +24,7 @@ from app.tools.extender_checks import (
     examine,
     has_errors,
 )
+from app.tools.extender_samples import SampleObjects
 from app.wire import extender_v1 as wire
 from app.wire.extender_v1 import Body
 

@@ -280,16 +280,18 @@ def _entries_for(asked: ExtenderArgs | None) -> int:
 
 def _check_size(asked: ExtenderArgs | None, *lists: Sized | None) -> None:
     most = _entries_for(asked)
-    if any(len(each) > most for each in lists if each is not None):
-        raise AnswerError(f"the answer has more than {most} entries in one list")
+    for each in lists:
+        if each is not None and len(each) > most:
+            raise AnswerError(f"the answer has more than {most} entries in one list")
 
 
 def _read_echo(body: bytes, asked: ExtenderArgs | None) -> FilterAnswer | None:
     """Decodes an answer by names. If it has all names as sent, they are not decoded and the sent list is used."""
-    if asked is None or len(body) < len(asked.names_json):
+    sent = b"" if asked is None else asked.names_json
+    if asked is None or len(body) < len(sent):
         return _read_filter(body, asked)
     answer = _strictly(_FAST_ECHO, body)
-    if answer is None or bytes(answer.NodeNames) != asked.names_json:
+    if answer is None or bytes(answer.NodeNames) != sent:
         return _read_filter(body, asked)
     failed, unresolvable = answer.FailedNodes or {}, answer.FailedAndUnresolvableNodes or {}
     _check_size(asked, failed, unresolvable)

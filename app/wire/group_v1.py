@@ -20,7 +20,7 @@ from app.wire.extender_v1 import (
     ExtenderArgs,
     pod_json,
 )
-from app.wire.go_json import Text
+from app.wire.go_json import ListOf, StructOf, Text
 from app.wire.go_json_stream import Stream
 
 #: Bytes of an answer, and of one of its entries, at most.
@@ -135,21 +135,23 @@ class _Entry(msgspec.Struct):
     Priorities: list[_Score] | None = None
 
 
-class _Answer(msgspec.Struct):
-    Answers: list[msgspec.Raw] | None = None
-    Error: str | None = None
+class _Answer(StructOf):
+    """The answer, with keys in their documented case only."""
+
+    def field(self, key: str) -> str | None:
+        return key if key in self.fields else None
 
 
-_ANSWER: Final = msgspec.json.Decoder(_Answer)
 _ENTRY: Final = msgspec.json.Decoder(_Entry)
+_ENTRIES: Final = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 class GroupReader(AnswerReader[GroupAnswer]):
     """Decodes the answer to one call, and checks it against the request."""
 
     def __init__(self, args: GroupArgs) -> None:
-        super().__init__(Text(), _no_meaning, _no_answer, one_go=MAX_ANSWER)
-        self._names: Final = [(each.names, set(each.names)) for each in args.members]
+        super().__init__(_ANSWER, _no_meaning, _no_answer, one_go=MAX_ANSWER)
+        self._names: Final = [(each.names, frozenset(each.names)) for each in args.members]
         self._members: Final = {
             pod.uid: (number, pod) for number, each in enumerate(args.members) for pod in each.pods
         }
@@ -157,20 +159,24 @@ class GroupReader(AnswerReader[GroupAnswer]):
     def steps(self, body: bytes, asked: ExtenderArgs | None) -> Generator[None, None, GroupAnswer]:
         """See AnswerReader. Raises AnswerError for pods that are missing, named twice or not asked about, and unknown nodes."""
         del asked
-        answer = _decoded(_ANSWER, body)
-        if answer.Error:
-            return GroupAnswer([], answer.Error)
+        stream = Stream(_ANSWER, most=MAX_PODS)
+        yield from stream.feed(body)
+        answer = stream.finish() or {}
+        if answer.get("Error"):
+            return GroupAnswer([], answer["Error"])
         verdicts: list[GroupVerdict] = []
         missing = dict(self._members)
         done = 0
-        for raw in answer.Answers or ():
+        for raw in answer.get("Answers") or ():
             if len(raw) > MAX_ENTRY:
                 raise AnswerError(f"an entry of the answer has more than {MAX_ENTRY} bytes")
             done += len(raw)
             entry = _decoded(_ENTRY, raw)
+            named = None if entry.NodeNames is None else frozenset(entry.NodeNames)
             scores = _summed(entry.Priorities or ())
             for number, pods in self._named(entry, missing).items():
-                verdicts.append(self._verdict(entry, scores, pods, *self._names[number]))
+                sent, known = self._names[number]
+                verdicts.append(_verdict(entry, named, scores, pods, sent, known))
                 done += _PER_NAME * len(self._names[number][0])
                 if done > _ONE_STEP:
                     done = 0
@@ -198,31 +204,36 @@ class GroupReader(AnswerReader[GroupAnswer]):
             pods.setdefault(found[0], []).append(found[1])
         return pods
 
-    def _verdict(
-        self,
-        entry: _Entry,
-        scores: Mapping[str, int],
-        pods: list[Pod],
-        sent: list[str],
-        known: set[str],
-    ) -> GroupVerdict:
-        failed, unresolvable = entry.FailedNodes or {}, entry.FailedAndUnresolvableNodes or {}
-        if entry.NodeNames is None:
-            kept = [name for name in sent if name not in failed and name not in unresolvable]
-        else:
-            named = set(entry.NodeNames)
-            if not named <= known:
-                stranger = next(name for name in entry.NodeNames if name not in known)
-                raise AnswerError(f"the answer names node {stranger!r:.300} which was not sent")
-            kept = [name for name in sent if name in named]
-        return GroupVerdict(
-            pods,
-            sent,
-            sent if len(kept) == len(sent) else kept,
-            {name: failed[name] for name in sent if name in failed},
-            {name: unresolvable[name] for name in sent if name in unresolvable},
-            {name: scores[name] for name in sent if name in scores},
-        )
+
+def _verdict(
+    entry: _Entry,
+    named: frozenset[str] | None,
+    scores: Mapping[str, int],
+    pods: list[Pod],
+    sent: list[str],
+    known: frozenset[str],
+) -> GroupVerdict:
+    """What an entry says about pods that the names ``sent``, as a set ``known``, were sent for; ``named`` are its NodeNames."""
+    failed = _about(sent, entry.FailedNodes)
+    unresolvable = _about(sent, entry.FailedAndUnresolvableNodes)
+    if named is None:
+        named = known.difference(failed, unresolvable)
+    elif not named <= known:
+        stranger = min(named - known)
+        raise AnswerError(f"the answer names node {stranger!r:.300} which was not sent")
+    return GroupVerdict(
+        pods,
+        sent,
+        sent if len(named) == len(known) else [name for name in sent if name in named],
+        failed,
+        unresolvable,
+        _about(sent, scores),
+    )
+
+
+def _about(names: list[str], values: Mapping[str, T] | None) -> dict[str, T]:
+    """The values for these names."""
+    return {name: values[name] for name in names if name in values} if values else {}
 
 
 def _summed(priorities: Iterable[_Score]) -> dict[str, int]:
@@ -239,9 +250,18 @@ def _decoded(decoder: msgspec.json.Decoder[T], body: bytes | msgspec.Raw) -> T:
         raise AnswerError(f"the answer cannot be read: {error}") from error
 
 
+def _raw_entries(text: bytes) -> list[msgspec.Raw]:
+    return _decoded(_ENTRIES, text)
+
+
 def _no_meaning(_answer: object) -> GroupAnswer:
     raise AnswerError("not used")
 
 
 def _no_answer(_body: bytes, _asked: ExtenderArgs | None) -> GroupAnswer | None:
     return None
+
+
+_ANSWER: Final = _Answer(
+    "GroupAnswer", {"Answers": ListOf(Text(), "[]GroupEntry", _raw_entries), "Error": Text()}
+)

@@ -1,7 +1,7 @@
 """Decodes pods; pods with equal specs share a PodTemplate, pods with equal labels a LabelSet.
 
-The spec of a pod is decoded, parts that differ between replicas but do not affect scheduling are removed (the node
-name, and volumes that no plugin reads, such as the projected token), and it is encoded again in a canonical form.
+The spec of a pod is decoded, parts that differ between replicas are removed (the node name and the scheduling group,
+which the Pod has, and volumes that no plugin reads, such as the projected token), and it is encoded again in a canonical form.
 These bytes are the key of the PodTemplate. Labels are looked up by their JSON as received, which API servers write in
 canonical form. Templates and label sets are weakly referenced: they exist as long as a pod uses them.
 """
@@ -72,8 +72,13 @@ class _Meta(msgspec.Struct, rename="camel", gc=False):
     owner_references: Many[OwnerReference] | None = None
 
 
+class _SchedulingGroup(msgspec.Struct, rename="camel", gc=False):
+    pod_group_name: Name = ""
+
+
 class _Spec(PodSpec):
     node_name: Name = ""
+    scheduling_group: _SchedulingGroup | None = None
 
 
 class _Status(msgspec.Struct, rename="camel", gc=False):
@@ -211,7 +216,7 @@ class PodDecoder(ObjectDecoder[Pod]):
     def _pod(self, raw: msgspec.Raw) -> Pod:
         wire = _POD.decode(raw)
         meta, spec, status = wire.metadata, wire.spec, wire.status
-        node_name = sys.intern(spec.node_name)
+        node_name, group = sys.intern(spec.node_name), spec.scheduling_group
         template = self.template(_shared_part(spec))
         labels = self.labels(meta.labels)
         keep = self._keep_bound_raw if node_name else self._keep_raw(template, labels)
@@ -227,6 +232,7 @@ class PodDecoder(ObjectDecoder[Pod]):
             leaves_at_once=meta.deletion_grace_period_seconds == 0 and not meta.finalizers,
             owner=_controller(meta.owner_references),
             node_name=node_name,
+            pod_group_name="" if group is None else group.pod_group_name,
             nominated_node_name=sys.intern(status.nominated_node_name),
             phase=sys.intern(status.phase),
             conditions=tuple(c for c in status.conditions if _read(c)) if status.conditions else (),
@@ -311,7 +317,7 @@ def _check_size(text: bytes, spec: PodSpec) -> None:
 
 def _shared_part(spec: _Spec) -> _Spec:
     """The spec without the parts of this pod alone; changes it in place."""
-    spec.node_name = ""
+    spec.node_name, spec.scheduling_group = "", None
     if spec.volumes is not None:
         spec.volumes = tuple(v for v in spec.volumes if v != Volume(v.name)) or None
     return spec

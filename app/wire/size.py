@@ -15,21 +15,25 @@ _OBJECT: Final = 32
 _TEXT: Final = 8
 
 
-@functools.cache
 def size_check(model: type[msgspec.Struct]) -> Callable[[msgspec.Raw], None]:
     """A function that raises ValueError for the JSON of an object of which more than MAX_READ_BYTES are decoded as
     ``model``.
 
     It raises msgspec.DecodeError and RecursionError, too.
     """
-    decode = msgspec.json.Decoder(_outline(model, levels=2)).decode
 
     def check(raw: msgspec.Raw) -> None:
-        size = sum(_sizes(decode(raw)))
+        size = sum(_sizes(_outline_decoder(model).decode(raw)))
         if size > MAX_READ_BYTES:
             raise ValueError(f"{size} bytes would be read, and the limit is {MAX_READ_BYTES}")
 
     return check
+
+
+@functools.cache
+def _outline_decoder(model: type[msgspec.Struct]) -> msgspec.json.Decoder[Any]:
+    """Made for the first large object: many kinds never have one."""
+    return msgspec.json.Decoder(_outline(model, levels=2))
 
 
 def _outline(model: type[msgspec.Struct], levels: int) -> type[msgspec.Struct]:

@@ -82,6 +82,13 @@ def _read_delays(
 @click.option("--group-size", type=POSITIVE, default=4, help="Pods of a group (shape gang).")
 @click.option("--min-count", default=0, help="Pods of a group that go together; 0: all.")
 @click.option("--racks", default=0, help="Racks, in one of which each group goes; 0: none.")
+@click.option(
+    "--rate",
+    default=0.0,
+    metavar="PODS/S",
+    help="Pods arrive so fast once the first is bound, and the latency is measured; 0: all are there from the start.",
+)
+@click.option("--burst", type=POSITIVE, default=1, help="How many of them arrive together.")
 @click.option("--seed", default=1, help="Of this scheduler.")
 @click.option("--timeout", "timeout_seconds", default=300.0, help="Seconds for a round.")
 @click.option("--rounds", type=POSITIVE, default=1)
@@ -140,7 +147,7 @@ def main(
         pods_per_s=at_least, cpu_ms_per_pod=at_most_cpu, peak_memory_mb=at_most_memory
     )
     with explained(NotOurs, ChildFailed, KubeError):
-        rounds_of_all = _run(
+        rounds_of_all = run_rounds(
             rivals, rounds, kubeconfig, wipe=wipe, logs=logs, tell=output == "text"
         )
         results = run_loop(interruptible(rounds_of_all))
@@ -162,7 +169,7 @@ def _name(who: str, feeds: int, extender: str) -> str:
     return f"{name}-extender-{extender}" if extender else name
 
 
-async def _run(
+async def run_rounds(
     rivals: Sequence[Rival],
     rounds: int,
     kubeconfig: Path | None,

@@ -1,6 +1,7 @@
 """The cluster under the benchmark: guarded against wiping what is somebody's, filled, and watched."""
 
 import asyncio
+import itertools
 import json
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
@@ -15,7 +16,7 @@ from app.kube.kubeconfig import load_connection
 from app.kube.watch import watch_once
 from app.runtime.clock import SystemClock
 from tests.bench.devices import CLASS
-from tests.bench.workload import GROUP_VERSION, MADE, PRIORITIES, Object
+from tests.bench.workload import GROUP_VERSION, MADE, PRIORITIES, Object, churned
 
 T = TypeVar("T")
 
@@ -30,6 +31,9 @@ _DEVICE_CLASSES: Final = f"{_RESOURCE}/deviceclasses"
 _SLICES: Final = f"{_RESOURCE}/resourceslices"
 _CLAIMS: Final = f"{_RESOURCE}/namespaces/default/resourceclaims"
 _GROUPS: Final = f"/apis/{GROUP_VERSION}/namespaces/default/podgroups"
+_VOLUMES: Final = "/api/v1/persistentvolumes"
+_VOLUME_CLAIMS: Final = "/api/v1/namespaces/default/persistentvolumeclaims"
+_SERVICES: Final = "/api/v1/namespaces/default/services"
 _COLLECTION: Final = {
     "Node": NODES,
     "Pod": PODS,
@@ -38,6 +42,9 @@ _COLLECTION: Final = {
     "ResourceSlice": _SLICES,
     "ResourceClaim": _CLAIMS,
     "PodGroup": _GROUPS,
+    "PersistentVolume": _VOLUMES,
+    "PersistentVolumeClaim": _VOLUME_CLAIMS,
+    "Service": _SERVICES,
 }
 _LET_GO: Final = json.dumps({"metadata": {"finalizers": None}}).encode()
 _MERGE: Final = "application/merge-patch+json"
@@ -82,6 +89,16 @@ class Cluster:
 
         await _concurrently(one, objects)
 
+    async def churn(self) -> None:
+        """Every second makes some objects and deletes those of the second before, until cancelled."""
+        made: list[Object] = []
+        for number in itertools.count():
+            for old in made:
+                await self.delete(f"{_COLLECTION[old['kind']]}/{old['metadata']['name']}")
+            made = list(churned(number))
+            await self.create(made)
+            await asyncio.sleep(1.0)
+
     # ------------------------------------------------------------ wiping
 
     async def refuse_foreign(self) -> None:
@@ -113,8 +130,12 @@ class Cluster:
             await self.delete(f"{_CLASSES}/{name}")
         await self._wipe_devices()
         await self._wipe_held(_GROUPS, "groups")
+        for path in (_VOLUME_CLAIMS, _VOLUMES):
+            await self._wipe_held(path, "volumes")
         for namespace in ("default", "kube-system"):
             await self.delete(_EVENTS.format(namespace))
+        for service in (await self.get(_SERVICES, labelSelector=f"{MADE}=churn"))["items"]:
+            await self.delete(f"{_SERVICES}/{service['metadata']['name']}")
         await self.delete(LEASE)
 
     async def _delete_all(self, path: str, selector: Mapping[str, str]) -> None:

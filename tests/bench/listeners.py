@@ -1,7 +1,7 @@
 """``python -m tests.bench.listeners``: follows the feed of a scheduler as often as many open pages would.
 
 It reads the bytes and looks at nothing but the number of the last event, so that it takes little from the scheduler's processor.
-When it is asked to end it prints how much it was sent.
+It prints ``all listeners hear`` when each has had an event, and how much it was sent when it is asked to end.
 """
 
 import argparse
@@ -11,13 +11,15 @@ import dataclasses
 import json
 import re
 import ssl
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Final
 
 from app.tools.subprocesses import interruptible
 
 #: Seconds until a connection that was refused or has ended is made again.
 RETRY_SECONDS: Final = 0.1
+#: What it prints when each listener has had an event.
+ALL_HEAR: Final = "all listeners hear"
 _NUMBER: Final = re.compile(rb"\nid: ([0-9-]+)\n")
 _LARGEST_EVENT: Final = 1 << 26
 
@@ -42,6 +44,7 @@ class Listener:
         self._seen = b""
         self.events = 0
         self.size = 0
+        self.hears: Final = asyncio.Event()
 
     async def follow(self) -> None:
         """Listens until it is cancelled."""
@@ -63,6 +66,7 @@ class Listener:
                 if number := _NUMBER.search(event):
                     self.events += 1
                     self._seen = number[1]
+                    self.hears.set()
         except asyncio.IncompleteReadError:
             pass  # the answer has ended
         finally:
@@ -76,8 +80,14 @@ async def follow(host: str, port: int, count: int) -> Received:
     return Received(sum(each.events for each in listeners), sum(each.size for each in listeners))
 
 
-async def _all(listeners: Iterable[Listener]) -> None:
-    await asyncio.gather(*(each.follow() for each in listeners))
+async def _all(listeners: Sequence[Listener]) -> None:
+    await asyncio.gather(_say_when_all_hear(listeners), *(each.follow() for each in listeners))
+
+
+async def _say_when_all_hear(listeners: Sequence[Listener]) -> None:
+    for each in listeners:
+        await each.hears.wait()
+    print(ALL_HEAR, flush=True)
 
 
 def main() -> None:

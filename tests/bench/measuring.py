@@ -3,10 +3,12 @@
 import asyncio
 import contextlib
 import dataclasses
+import functools
 import json
+import re
 import shlex
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,7 +17,7 @@ from app.settings.extension import KIND, V1ALPHA1
 from app.tools.subprocesses import Child, child, reserved_port, watched
 from tests.bench import workload
 from tests.bench.cluster import Cluster, connected
-from tests.bench.listeners import Received
+from tests.bench.listeners import ALL_HEAR, Received
 from tests.bench.results import Measured, Result
 from tests.bench.usage import Usage, usage
 
@@ -28,6 +30,8 @@ OURS: Final = (
 _PEEK_SECONDS: Final = 0.02
 _FILL_SECONDS: Final = 600.0
 """How long the embedded cluster may take to be filled."""
+_HEAR_SECONDS: Final = 30.0
+"""How long the listeners may take to hear, after the last binding."""
 _now: Final = SystemClock().monotonic
 
 
@@ -57,9 +61,18 @@ class Load:
     min_count: int = workload.Gangs().minimum
     racks: int = workload.Gangs().racks
     """See workload.Gangs; only for the shape ``gang``."""
+    rate: float = 0.0
+    """Pods a second that arrive once the first one is bound; 0: all are there before the scheduler starts."""
+    burst: int = 1
+    """How many of them arrive together."""
     seed: int = 1
     """Of this scheduler."""
     timeout_seconds: float = 300.0
+
+    @property
+    def backlog(self) -> int:
+        """The pods that are there before the scheduler starts."""
+        return 1 if self.rate else self.pods
 
     @property
     def gangs(self) -> workload.Gangs:
@@ -90,7 +103,7 @@ async def embedded_cluster(folder: Path, load: Load) -> AsyncIterator[Place]:
 
 def _content(load: Load) -> dict[str, Any]:
     """What the cluster holds."""
-    names = ("shape", "nodes", "pods", "apart_every", "zones", "padding", "gangs")
+    names = ("shape", "nodes", "pods", "backlog", "apart_every", "zones", "padding", "gangs")
     return {name: getattr(load, name) for name in names} | {"existing": _existing(load)}
 
 
@@ -117,8 +130,8 @@ async def measure(load: Load, place: Place, scheduler: str, *, wipe: bool = Fals
             values["seed"] = load.seed
             for name, value in values.items():
                 scheduler = scheduler.replace(f"{{{name}}}", str(value))
-            async with _listeners(load, place, port) as received:
-                measured = await _run(cluster, load, shlex.split(scheduler), place)
+            async with _listeners(load, place, port) as (received, all_hear):
+                measured = await _run(cluster, load, shlex.split(scheduler), place, all_hear)
         if not place.filled:
             await cluster.wipe(everything=False)
     about = {name: getattr(load, name) for name in ("shape", "nodes", "pods", "feeds")}
@@ -172,17 +185,25 @@ async def _extender(load: Load, place: Place) -> AsyncIterator[str]:
 
 
 @contextlib.asynccontextmanager
-async def _listeners(load: Load, place: Place, port: int) -> AsyncIterator[Received]:
-    """Listens to the feed of the scheduler at ``port`` during the block; how much was sent is known after it."""
+async def _listeners(
+    load: Load, place: Place, port: int
+) -> AsyncIterator[tuple[Received, Callable[[], Awaitable[object]]]]:
+    """Listens to the feed of the scheduler at ``port`` during the block; how much was sent is known after it.
+
+    The second value waits until each listener has had an event.
+    """
     received = Received()
     if not load.feeds:
-        yield received
+        yield received, functools.partial(asyncio.sleep, 0)
         return
     command = [sys.executable, "-m", "tests.bench.listeners", f"--port={port}"]
     log = place.folder / "listeners.log"
     async with child([*command, f"--count={load.feeds}"], log=log, name="the listeners") as running:
-        yield received
-    found = json.loads(running.tail())
+        yield (
+            received,
+            lambda: running.wait_output(re.compile(ALL_HEAR), "did not hear", _HEAR_SECONDS),
+        )
+    found = json.loads(running.tail().splitlines()[-1])
     received.events, received.size = found["events"], found["size"]
 
 
@@ -208,31 +229,44 @@ async def _fill(cluster: Cluster, load: Load) -> None:
         for number in range(_existing(load))
     )
     await cluster.create(
-        workload.measured_pod(number, shape, load.gangs) for number in range(load.pods)
+        workload.measured_pod(number, shape, load.gangs) for number in range(load.backlog)
     )
 
 
-async def _run(cluster: Cluster, load: Load, command: list[str], place: Place) -> Measured:
+async def _run(
+    cluster: Cluster,
+    load: Load,
+    command: list[str],
+    place: Place,
+    all_hear: Callable[[], Awaitable[object]],
+) -> Measured:
     since = await cluster.version()
     bindings = _Bindings(load.pods)
     following = asyncio.create_task(bindings.follow(cluster, since))
+    arrivals = _Arrivals(load, cluster, bindings)
+    beside = [asyncio.create_task(arrivals.run())]
+    if load.shape == "churn":
+        beside.append(asyncio.create_task(cluster.churn()))
     started = _now()
     try:
         async with child(command, log=place.folder / "scheduler.log", name=command[0]) as scheduler:
             async with watched(scheduler), _timeout(load.timeout_seconds):
-                await _until(following, bindings, scheduler)
+                await _until(following, beside, bindings, scheduler)
+            await all_hear()
             return Measured(
                 started,
                 bindings.at,
                 bindings.on,
                 bindings.pods,
+                arrivals.latencies(),
                 bindings.usage_at_first.cpu,
                 bindings.usage.cpu,
                 bindings.usage.peak_memory,
             )
     finally:
-        following.cancel()
-        await asyncio.wait([following])
+        for task in (following, *beside):
+            task.cancel()
+        await asyncio.wait([following, *beside])
 
 
 @contextlib.asynccontextmanager
@@ -243,12 +277,52 @@ async def _timeout(seconds: float) -> AsyncIterator[None]:
             yield
 
 
-async def _until(following: asyncio.Task[None], bindings: "_Bindings", scheduler: Child) -> None:
-    """Returns when every binding was seen; reads the scheduler's usage meanwhile."""
+async def _until(
+    following: asyncio.Task[None],
+    beside: Sequence[asyncio.Task[None]],
+    bindings: "_Bindings",
+    scheduler: Child,
+) -> None:
+    """Returns when every binding was seen; reads the scheduler's usage meanwhile. Raises what a task beside it raises."""
     while not following.done():
         await asyncio.wait([following], timeout=_PEEK_SECONDS)
         bindings.note(usage(scheduler.pid))
+        for task in beside:
+            if task.done():
+                task.result()
     following.result()
+
+
+class _Arrivals:
+    """Makes the pods that arrive while the scheduler runs."""
+
+    def __init__(self, load: Load, cluster: Cluster, bindings: "_Bindings") -> None:
+        self._load: Final = load
+        self._cluster: Final = cluster
+        self._bindings: Final = bindings
+        #: When each pod was sent to the API server, by name.
+        self._sent: Final[dict[str, float]] = {}
+
+    async def run(self) -> None:
+        """Makes all pods at their times, however long the API server takes for each."""
+        load = self._load
+        if not load.rate:
+            return
+        while not self._bindings.at:
+            await asyncio.sleep(_PEEK_SECONDS)
+        started = _now()
+        async with asyncio.TaskGroup() as group:
+            for number in range(load.backlog, load.pods):
+                turn = (number - load.backlog) // load.burst * load.burst
+                await asyncio.sleep(started + turn / load.rate - _now())
+                pod = workload.measured_pod(number, load.shape, load.gangs)
+                self._sent[pod["metadata"]["name"]] = _now()
+                group.create_task(self._cluster.create([pod]))
+
+    def latencies(self) -> list[float]:
+        """Seconds from the creation of each pod that has arrived and is bound to its binding, as seen here."""
+        pairs = zip(self._bindings.pods, self._bindings.at, strict=True)
+        return [at - self._sent[pod] for pod, at in pairs if pod in self._sent]
 
 
 class _Bindings:

@@ -35,6 +35,9 @@ class Result:
     """The same to 99 of 100 bindings."""
     pods_per_s: float | None
     """From the first binding to the last; None for fewer than two."""
+    latency_p50_ms: float | None = None
+    """From the creation of a pod to its binding, if pods arrive while the scheduler runs."""
+    latency_p99_ms: float | None = None
     cpu_ms_per_pod: float | None
     """Of the scheduler, from the first binding to the last."""
     cpu_s: float
@@ -62,6 +65,7 @@ class Measured:
     bound_at: Sequence[float]
     bound_on: Sequence[str]
     bound_pods: Sequence[str]
+    latencies: Sequence[float]
     cpu_at_first: float
     cpu: float
     peak_memory: int
@@ -81,6 +85,8 @@ class Measured:
             "p99_bind_s": _rounded(self.bound_at[math.ceil(0.99 * count) - 1] - self.started)
             if count
             else None,
+            "latency_p50_ms": _quantile(self.latencies, 0.5),
+            "latency_p99_ms": _quantile(self.latencies, 0.99),
             "pods_per_s": _rounded((count - 1) / span, 1) if span > 0 else None,
             "cpu_ms_per_pod": _rounded(1000 * (self.cpu - self.cpu_at_first) / count)
             if count
@@ -92,6 +98,13 @@ class Measured:
             "most_pods_on_a_node": max(per_node, default=0),
             "decisions": _digest(self.bound_pods, self.bound_on),
         }
+
+
+def _quantile(seconds: Sequence[float], part: float) -> float | None:
+    """In milliseconds; None of nothing."""
+    if not seconds:
+        return None
+    return _rounded(1000 * sorted(seconds)[math.ceil(part * len(seconds)) - 1], 1)
 
 
 def _digest(pods: Sequence[str], nodes: Sequence[str]) -> str:
@@ -131,6 +144,8 @@ COMPARED: Final = (
     "first_bind_s",
     "median_bind_s",
     "last_bind_s",
+    "latency_p50_ms",
+    "latency_p99_ms",
 )
 
 
@@ -139,7 +154,12 @@ def ratios(ours: Sequence[Result], theirs: Sequence[Result]) -> dict[str, float 
 
     A round's figures were measured one after another: most of what changes the machine's speed meanwhile cancels out.
     """
-    return {field: _ratio(ours, theirs, field) for field in COMPARED}
+    found = {field: _ratio(ours, theirs, field) for field in COMPARED}
+    return {
+        field: ratio
+        for field, ratio in found.items()
+        if ratio is not None or not field.startswith("latency")
+    }
 
 
 def _ratio(ours: Sequence[Result], theirs: Sequence[Result], field: str) -> float | None:
@@ -178,6 +198,8 @@ _REPORTED: Final = {
     "first_bind_cpu_s": ("first_bind_cpu_s", 1),
     "p50_ms": ("median_bind_s", 1000),
     "p99_ms": ("p99_bind_s", 1000),
+    "latency_p50_ms": ("latency_p50_ms", 1),
+    "latency_p99_ms": ("latency_p99_ms", 1),
 }
 
 
@@ -204,6 +226,10 @@ def summary(who: str, result: Result) -> str:
         f"  {_shown(result.first_bind_s):>8} s to the first binding, {_shown(result.median_bind_s)} s to half, {_shown(result.last_bind_s)} s to the last",
         f"  {result.nodes_used:>8} nodes used, at most {result.most_pods_on_a_node} pods on one",
     ]
+    if result.latency_p50_ms is not None:
+        lines.append(
+            f"  {result.latency_p50_ms:>8} ms from creation to binding, p99 {result.latency_p99_ms} ms"
+        )
     if result.feeds:
         sent = f"MB sent to the listeners, {result.feed_events} events"
         lines.append(f"  {_shown(result.feed_mb):>8} {sent}")

@@ -61,6 +61,7 @@ def fill(
     shape: str,
     nodes: int,
     pods: int,
+    backlog: int,
     existing: int,
     apart_every: int,
     zones: int,
@@ -83,7 +84,7 @@ def fill(
             for n in range(existing)
         ),
     )
-    _create(api, (workload.measured_pod(n, shape, gangs) for n in range(pods)))
+    _create(api, (workload.measured_pod(n, shape, gangs) for n in range(backlog)))
 
 
 def _create(api: Api, objects: Iterable[Object]) -> None:

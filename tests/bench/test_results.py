@@ -28,6 +28,7 @@ MEASURED = Measured(
     bound_at=[101.0, 101.5, 103.0],
     bound_on=["a", "b", "a"],
     bound_pods=["p", "q", "r"],
+    latencies=[],
     cpu_at_first=1.0,
     cpu=1.6,
     peak_memory=64 * 2**20,
@@ -46,6 +47,8 @@ def test_the_figures_of_a_round():
         "median_bind_s": 1.5,
         "last_bind_s": 3.0,
         "p99_bind_s": 3.0,
+        "latency_p50_ms": None,
+        "latency_p99_ms": None,
         "pods_per_s": 1.0,
         "cpu_ms_per_pod": 200.0,
         "cpu_s": 1.6,
@@ -55,6 +58,15 @@ def test_the_figures_of_a_round():
         "most_pods_on_a_node": 2,
         "decisions": MEASURED.figures()["decisions"],
     }
+
+
+def test_latencies_of_pods_that_arrive():
+    measured = dataclasses.replace(MEASURED, latencies=[n / 1000 for n in range(200, 0, -1)])
+    figures = measured.figures()
+    assert (figures["latency_p50_ms"], figures["latency_p99_ms"]) == (100.0, 198.0)
+    assert "100.0 ms from creation to binding, p99 198.0 ms" in summary("ours", result(measured))
+    assert ratios([result(measured)], [result(measured)])["latency_p99_ms"] == 1.0
+    assert "latency_p99_ms" not in ratios([result()], [result()])
 
 
 @pytest.mark.parametrize("count", [0, 1])

@@ -10,6 +10,7 @@ from tests.bench.server import fill
 LOAD = {
     "nodes": 4,
     "pods": 2,
+    "backlog": 2,
     "apart_every": 3,
     "zones": 2,
     "padding": 0,

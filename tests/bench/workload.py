@@ -9,7 +9,7 @@ Object = dict[str, Any]
 
 MADE: Final = "bench.aiokube-scheduler.io/made"
 """Label: ``measured`` or ``existing`` on pods, ``node`` on nodes, ``devices`` on classes, slices and claims,
-``groups`` on PodGroups."""
+``groups`` on PodGroups, ``volumes`` on volumes and their claims, ``churn`` on what comes and goes meanwhile."""
 ZONE: Final = "topology.kubernetes.io/zone"
 HOST: Final = "kubernetes.io/hostname"
 TYPE: Final = "node.kubernetes.io/instance-type"
@@ -23,12 +23,18 @@ SHAPES: Final = (
     "dra",
     "extended",
     "gang",
+    "volumes",
+    "gated",
+    "unschedulable",
+    "churn",
+    "templates",
 )
 GROUP_VERSION: Final = "scheduling.k8s.io/v1alpha2"
 RACK: Final = "bench.aiokube-scheduler.io/rack"
 PRIORITIES: Final = {"bench-high": 1000, "bench-low": 1}
 
 _FAMILIES: Final = 20
+_TEMPLATES: Final = 1000
 _GROUPS: Final = 200
 _TYPES: Final = ("m5.large", "m5.xlarge", "m5.2xlarge")
 _VICTIMS_PER_NODE: Final = 4
@@ -147,9 +153,17 @@ def existing_count(asked: int, *, nodes: int, shape: str) -> int:
 
 
 def surroundings(shape: str, *, nodes: int, pods: int, gangs: Gangs = GANGS) -> Iterator[Object]:
-    """What there has to be beside nodes and pods: the classes of preemption; devices and claims for them; pod groups."""
+    """What there has to be beside nodes and measured pods.
+
+    The classes of preemption; devices, volumes and their claims; pod groups; as many pods as are measured that wait for good.
+    """
     if shape == "gang":
         yield from gangs.groups(pods)
+    if shape == "volumes":
+        for number in range(pods):
+            yield from _volume(number)
+    if shape in ("gated", "unschedulable"):
+        yield from (_waiting_pod(number, shape) for number in range(pods))
     if shape == "preemption":
         yield from _priority_classes()
     if shape == "dra":
@@ -167,6 +181,72 @@ def _priority_classes() -> Iterator[Object]:
             "metadata": {"name": name},
             "value": value,
         }
+
+
+def _volume(number: int) -> Iterator[Object]:
+    """A volume that any node can mount, and its claim, bound to each other as a volume controller leaves them."""
+    labels, size = {MADE: "volumes"}, {"storage": "1Gi"}
+    volume, claim = f"volume-{number:06d}", _claim_name(number)
+    yield {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": volume, "labels": labels},
+        "spec": {
+            "capacity": size,
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": "",
+            "csi": {"driver": "bench.aiokube-scheduler.io", "volumeHandle": volume},
+            "claimRef": {"namespace": "default", "name": claim},
+        },
+    }
+    yield {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {
+            "name": claim,
+            "namespace": "default",
+            "labels": labels,
+            "annotations": {"pv.kubernetes.io/bind-completed": "yes"},
+        },
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": "",
+            "volumeName": volume,
+            "resources": {"requests": size},
+        },
+    }
+
+
+def _claim_name(number: int) -> str:
+    return f"claim-{number:06d}"
+
+
+def _waiting_pod(number: int, shape: str) -> Object:
+    """A pod with a scheduling gate, or one that fits on no node."""
+    cpu = "100m" if shape == "gated" else "1000"
+    pod = _pod(f"waiting-{number:06d}", {"app": "waiting", MADE: "existing"}, cpu=cpu)
+    if shape == "gated":
+        pod["spec"]["schedulingGates"] = [{"name": "bench.aiokube-scheduler.io/gate"}]
+    return pod
+
+
+def churned(number: int) -> Iterator[Object]:
+    """What comes and goes every second of the shape ``churn``: a node without room, a pod that fits nowhere, and a service."""
+    labels, name = {MADE: "churn"}, f"churn-{number}"
+    nothing = {"cpu": "0", "memory": "0", "pods": "0"}
+    yield {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": labels},
+        "status": {"capacity": nothing, "allocatable": nothing},
+    }
+    yield _pod(name, {**labels, "app": "churn"}, cpu="1000")
+    yield {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": name, "namespace": "default", "labels": labels},
+        "spec": {"selector": {"app": "churn"}, "ports": [{"port": 80}]},
+    }
 
 
 def _pod(name: str, labels: dict[str, str], *, cpu: str) -> Object:
@@ -234,6 +314,16 @@ def _extended(pod: Object, number: int) -> None:
     resources["limits"] = {name: "1"}
 
 
+def _with_volume(pod: Object, number: int) -> None:
+    source = {"claimName": _claim_name(number)}
+    pod["spec"]["volumes"] = [{"name": "data", "persistentVolumeClaim": source}]
+
+
+def _one_of_many(pod: Object, number: int) -> None:
+    memory = f"{200 + number % _TEMPLATES}Mi"
+    pod["spec"]["containers"][0]["resources"]["requests"]["memory"] = memory
+
+
 def _selecting(pod: Object, _number: int) -> None:
     pod["spec"]["nodeSelector"] = {TYPE: _TYPES[0]}
 
@@ -281,4 +371,9 @@ _SHAPES: Final[dict[str, Callable[[Object, int], None]]] = {
     "dra": _claiming,
     "extended": _extended,
     "gang": _basic,
+    "volumes": _with_volume,
+    "gated": _basic,
+    "unschedulable": _basic,
+    "churn": _basic,
+    "templates": _one_of_many,
 }

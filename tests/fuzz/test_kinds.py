@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import inspect
 
-from app.model import devices, objects, pod_groups
+from app.model import devices, objects, pod_groups, storage
 from app.scheduler import kinds as watched
 from app.wire import pods
 from app.wire.envelope import DecodeError
@@ -29,7 +29,7 @@ def model(kind: Kind) -> type:
     """What the scheduler reads of a kind."""
     if kind.name == "Pod":
         return pods._Pod
-    modules = (objects, devices, pod_groups)
+    modules = (objects, storage, devices, pod_groups)
     return next(found for each in modules if (found := getattr(each, kind.name, None)))
 
 

@@ -20,7 +20,11 @@ def server(tmp_path_factory):
         yield running
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+#: A real API server has the kinds of pod groups only by a flag or a definition.
+SERVED = [kind for kind in KINDS if kind.plural != "podgroups"]
+
+
+@pytest.mark.parametrize("kind", SERVED, ids=lambda kind: kind.name)
 def test_most_valid_objects_are_accepted(kind, server):
     """Not all: the description does not know every rule, and admission sets the priority of pods itself."""
     path = kind.path

@@ -17,10 +17,10 @@ import numpy as np
 
 from app.extender.client import HTTPExtender
 from app.extender.events import Sink
-from app.model import devices, objects, pod_groups
+from app.model import devices, objects, pod_groups, storage
 from app.model.pod import Pod
 from app.model.status import SchedulingError
-from app.observe.events import AttemptFailed, NodeSelected, SchedulerEvent
+from app.observe.events import AttemptFailed, ByType, NodeSelected
 from app.observe.telemetry import Telemetry
 from app.scheduler.attempt import Attempt, NoNodesError, Unfit
 from app.scheduler.wiring import Scheduler
@@ -277,19 +277,19 @@ class TimedTelemetry(Telemetry):
         #: The CPU time, seconds.
         self.now: Callable[[], float] = time.thread_time
         self._mark = 0.0
+        own = ByType({NodeSelected: self._selected, AttemptFailed: self._failed})
+        self.on.handlers.update(ByType.together(self.on, own).handlers)
 
     def start(self) -> float:
         """The next attempt, or the rest of one, begins now at the earliest."""
         self._mark = self.now()
         return self._mark
 
-    def on(self, event: SchedulerEvent) -> None:
-        super().on(event)
-        match event:
-            case NodeSelected():
-                self._ends(event.queued.pod.key, "selected", event.node)
-            case AttemptFailed():
-                self._ends(event.queued.pod.key, event.result, event.message)
+    def _selected(self, event: NodeSelected) -> None:
+        self._ends(event.queued.pod.key, "selected", event.node)
+
+    def _failed(self, event: AttemptFailed) -> None:
+        self._ends(event.queued.pod.key, event.result, event.message)
 
     def _ends(self, key: str, result: str, message: str) -> None:
         now = self.now()
@@ -545,7 +545,7 @@ def rebuilt(world: World) -> World:
     fresh, cache = World(_NoTasks(), CONFIG, _no_extenders), world.state.cache
     for informer in world.scheduler.informers:
         kind = informer.kind.name
-        modules = (objects, devices, pod_groups)
+        modules = (objects, storage, devices, pod_groups)
         model = next((found for m in modules if (found := getattr(m, kind, None))), Pod)
         known = dict(informer.objects)
         if model is Pod:

@@ -43,6 +43,7 @@ ELECTION: Final = {"leaseDuration": "30s", "renewDeadline": "20s", "retryPeriod"
 RESOURCE: Final = "/apis/resource.k8s.io/v1"
 #: What an undisturbed scheduler does not do: look a pod up whose binding was not answered, and delete the claim that it made for
 #: a pod that could not be bound. The third is never asked for: the API server looks it up when a claim is given devices.
+#: Those to pod groups are not here: this API server does not have the kinds.
 RARE: Final = {
     ("get", "", "pods"),
     ("delete", "resource.k8s.io", "resourceclaims"),
@@ -156,7 +157,8 @@ def test_no_request_is_refused_and_no_right_is_idle(
     used = {access_of(event) for event in audited}
     rules = list(rules_of(objects(server), RELEASE, NAMESPACE))
     assert {access for access in used if not allows(rules, access)} == set()
-    assert granted(rules) - {access.kind for access in used} == RARE
+    unused = granted(rules) - {access.kind for access in used}
+    assert {each for each in unused if not each[2].startswith("podgroups")} == RARE
 
 
 def access_of(event: dict[str, Any]) -> Access:
@@ -373,7 +375,9 @@ def let_look(server: RealApiServer, account: str) -> None:
     """Gives an account the rights that docs/operations.md proposes."""
     guide = (ROOT / "docs" / "operations.md").read_text()
     texts = [each.split("```")[0] for each in guide.split("```yaml\n")[1:]]
-    (role,) = [found for text in texts if (found := yaml.safe_load(text)).get("kind")]
+    (role,) = [
+        d for text in texts for d in yaml.safe_load_all(text) if d.get("kind") == "ClusterRole"
+    ]
     name, group = role["metadata"]["name"], "rbac.authorization.k8s.io"
     server.call("POST", f"/apis/{group}/v1/clusterroles", role)
     binding = {

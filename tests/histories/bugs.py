@@ -21,9 +21,11 @@ from app.model.cluster_event import NODE_ADD
 from app.plugins.default_preemption.plugin import DefaultPreemption
 from app.plugins.gang_scheduling import GangScheduling
 from app.plugins.volume_binding.reservation import Waiter
+from app.scheduler.binding import Binder
 from app.scheduler.election.elector import LeaseElector
-from app.scheduler.group_cycle import _Cycle
+from app.scheduler.group_members import CycleMembers
 from app.scheduler.preemption import Evictor
+from app.scheduler.releases import Releases
 from app.scheduler.reports import Reports
 from app.state.devices import DeviceTracker
 from app.state.queue.active_queue import InFlight
@@ -239,15 +241,15 @@ def pods_are_evicted_whatever_extenders_say():
 def pods_are_evicted_from_another_node():
     write = Evictor._write
 
-    async def elsewhere(self, victim, preemptor):
+    async def elsewhere(self, victim, eviction):
         others = [
             pod
             for pod in self._state.pods.values()
             if pod.node_name not in {"", victim.node_name}
-            and pod.priority < preemptor.priority
+            and pod.priority < eviction.preemptor.priority
             and not pod.terminating
         ]
-        return await write(self, others[0] if others else victim, preemptor)
+        return await write(self, others[0] if others else victim, eviction)
 
     yield mock.patch.object(Evictor, "_write", elsewhere)
 
@@ -273,18 +275,64 @@ def evictions_do_not_say_which_pod_they_mean():
 
 @gang_bug
 def half_a_gang_is_bound():
-    yield mock.patch.object(_Cycle, "_enough", return_value=True)
+    yield mock.patch.object(CycleMembers, "enough", return_value=True)
 
 
 @gang_bug
 def a_gang_that_does_not_fit_keeps_its_room():
-    def keep(self, members):
-        for member in members:
-            member.assumed = None
+    def keep(self, member, **_again):
+        member.assumed = None
 
-    yield mock.patch.object(_Cycle, "_take_back", keep)
+    yield mock.patch.object(CycleMembers, "take_back", keep)
 
 
 @gang_bug
 def a_new_group_wakes_nobody():
     yield mock.patch.object(GangScheduling, "_after_group", return_value=False)
+
+
+@gang_bug
+def bound_pods_do_not_count_for_their_gang():
+    def alone(self, more=0):
+        placed = sum(member.assumed is not None for member in self) + more
+        return self.group is not None and placed >= self.min_count
+
+    yield mock.patch.object(CycleMembers, "enough", alone)
+
+
+@gang_bug
+def pods_whose_binding_failed_count_for_their_gang():
+    forget = SchedulerState._forget
+
+    def counted(self, assumed):
+        forget(self, assumed)
+        if assumed.uid in self.bindings_failed:
+            self.cluster.pod_groups.put(assumed, scheduled=True)
+
+    take_back = Binder._take_back
+
+    async def remembered(self, assumed, status):
+        self._state.bindings_failed.add(assumed.pod.uid)
+        await take_back(self, assumed, status)
+
+    yield mock.patch.object(SchedulerState, "bindings_failed", set(), create=True)
+    yield mock.patch.object(SchedulerState, "_forget", counted)
+    yield mock.patch.object(Binder, "_take_back", remembered)
+
+
+@gang_bug
+def a_gang_waits_for_its_own_pods():
+    """A pod of a gang of which others are bound is not requeued to be tried before an event."""
+    fail = SchedulerState.fail
+
+    def patient(self, queued, now, **more):
+        if self.cluster.pod_groups.key_of(queued.pod) is not None:
+            queued.unschedulable_plugins = {"GangScheduling"}
+        return fail(self, queued, now, **more)
+
+    yield mock.patch.object(SchedulerState, "fail", patient)
+
+
+@gang_bug
+def extenders_do_not_hear_of_what_was_given_up():
+    yield mock.patch.object(Releases, "given_up")

@@ -7,6 +7,7 @@ After each request that leaves a process and each write that the server stores:
 * no binding puts more on a node than it has, or breaks anti-affinity or a host port, or goes to a node that takes no such pod, or
   that does not reach the pod's volumes and devices;
 * no volume and no device is given to a second claim, and no pod is evicted for none of higher priority;
+* no binding of a gang is started before as many of its pods have a node as it needs;
 * no status is written to a pod other than the one it is about, and none that says a bound pod cannot be scheduled.
 
 A process cannot know what it has not been told. So a rule is broken only if it is broken as things are *and* as the process had
@@ -18,10 +19,10 @@ books of the scheduler say what the server says, no more and no less (``unsettle
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from app.framework.interface import Eviction
+from app.framework.handle import Eviction
 from app.state.queue.queued_pod import IN_FLIGHT, OUTSIDE
 from tests.histories import apiserver, devices, rules, storage
 from tests.histories.apiserver import (
@@ -44,10 +45,15 @@ from tests.histories.simulation import Simulation
 from tests.histories.workload import PROFILE
 
 #: Requests that only a leader may send.
-_GUARDED = frozenset({"bind", "patch status", "delete pod", "patch volume", "event", *CALLS})
+_GUARDED = frozenset(
+    {"bind", "patch status", "delete pod", "patch volume", "event", *CALLS, "extender release"}
+)
 #: Tasks that a process has while it runs; all others end.
 _ETERNAL = ("process", "watch ", "events", "lease events", "event loop lag", "election", "schedule", "wait for",
             "flush queue", "scheduling loop", "free memory")  # fmt: skip
+#: Seconds for which a gang waits at most while there is room for it, nothing fails and a process leads. Most of it is the time
+#: for which a binding that was not answered may still take effect.
+LONGEST_WAIT = 75
 
 
 class Checker(Watcher):
@@ -67,6 +73,8 @@ class Checker(Watcher):
         self._allocated_by: dict[str, Replica] = {}
         #: The victims of the evictions that a process has started, by uid.
         self._victims: defaultdict[Replica, set[str]] = defaultdict(set)
+        #: For how long there has been room for a gang that waits, by name, seconds.
+        self._waited: Counter[str] = Counter()
 
     def violated(self, text: str) -> None:
         self._tell("VIOLATION", text)
@@ -86,40 +94,43 @@ class Checker(Watcher):
             self._evicts(request)
 
     def _binds(self, request: Request) -> None:
-        binding = apiserver.decode(request.body)
+        sender, binding = request.sender, apiserver.decode(request.body)
         uid, node = binding["metadata"].get("uid"), binding["target"]["name"]
         pod = self._server.get(PODS, f"default/{binding['metadata']['name']}")
         if not uid:
             self.violated(f"{request} does not say which pod it means")
-        request.sender.binds(uid)
-        if pod is not None and pod["metadata"]["uid"] == uid:
-            self._gang_is_whole(request.sender, pod)
-        if self._bound_by.get(uid) is request.sender and pod is not None:
+        elif uid not in sender.placed:
+            self.violated(f"{sender.name} sends {request} for a pod that it has taken back")
+        if self._bound_by.get(uid) is sender and pod is not None:
             before = pod["spec"].get("nodeName")
             if pod["metadata"]["uid"] == uid and before != node:
                 self.violated(
-                    f"{request.sender.name} binds {pod['metadata']['name']} to {node}, having bound it to {before}"
+                    f"{sender.name} binds {pod['metadata']['name']} to {node}, having bound it to {before}"
                 )
 
-    def _gang_is_whole(self, sender: Replica, pod: Manifest) -> None:
-        """As many pods of its gang as it needs have a node, or were given one and have gone since."""
-        name = pod["spec"].get("schedulingGroup", {}).get("podGroupName")
-        group = self._server.get(POD_GROUPS, f"default/{name}") if name else None
-        policy = {} if group is None else group["spec"]["schedulingPolicy"]
-        if "gang" not in policy:
+    def begins_to_bind(self, replica: Replica, uid: str) -> None:
+        """See Watcher. As many pods of a gang as it needs have a node then, as far as the process knows.
+
+        The mates that were decided together with the pod may be started later, whatever becomes of the first bindings.
+        """
+        if uid in replica.complete:
             return
-        views = [view.pods for view in sender.told.views()]
-        stored = {each["metadata"]["uid"]: each for each in self._server.all(PODS)}
-        uids = {
-            uid
-            for pods in (*views, stored)
-            for uid, each in pods.items()
-            if each["spec"].get("schedulingGroup") == pod["spec"]["schedulingGroup"]
-            and (each["spec"].get("nodeName") or uid in sender.placed)
+        views = [view.pods for view in replica.told.views()]
+        pod = next((pods[uid] for pods in views if uid in pods), None)
+        name = pod and pod["spec"].get("schedulingGroup", {}).get("podGroupName")
+        group = self._server.get(POD_GROUPS, f"default/{name}") if name else None
+        if pod is None or group is None:
+            return
+        mates = {
+            mate
+            for pods in views
+            for mate, each in _live_members(pods.values(), name)
+            if each["spec"].get("nodeName")
+            or (mate in replica.placed and "deletionTimestamp" not in each["metadata"])
         }
-        gone = sender.placed - stored.keys()
-        if len(uids | gone) < policy["gang"]["minCount"]:
-            self.violated(f"{sender.name} binds {pod['metadata']['name']} of half a gang")
+        replica.complete |= mates & replica.placed
+        if len(mates) < _minimum(group):
+            self.violated(f"{replica.name} binds {pod['metadata']['name']} of half a gang")
 
     def _evicts(self, request: Request) -> None:
         """Only the victims of evictions that were started are deleted."""
@@ -334,6 +345,38 @@ class Checker(Watcher):
         known = view.pods.get(pod["metadata"]["uid"])
         return known is not None and known["spec"].get("nodeName") == pod["spec"]["nodeName"]
 
+    # ------------------------------------------------------------ gangs that wait
+
+    def look_at_gangs(self, *, led: bool) -> None:
+        """Each second once nothing fails: a gang that lacks pods with a node waits no longer than LONGEST_WAIT for room that there is.
+
+        ``led``: whether a process leads.
+        """
+        for group in self._server.all(POD_GROUPS):
+            name = group["metadata"]["name"]
+            self._waited[name] = (
+                self._waited[name] + 1 if led and self._lacks_only_a_try(group) else 0
+            )
+            if self._waited[name] == LONGEST_WAIT:
+                self.violated(f"{name} waits for {LONGEST_WAIT} s, though there is room for it")
+
+    def _lacks_only_a_try(self, group: Manifest) -> bool:
+        """Whether a gang has too few pods with a node, and there is room for as many as it needs."""
+        pods, nodes = self._server.all(PODS), self._server.all(NODES)
+        members = [pod for _, pod in _live_members(pods, group["metadata"]["name"])]
+        waiting = [pod for pod in members if not pod["spec"].get("nodeName")]
+        missing = _minimum(group) - (len(members) - len(waiting))
+        if not 0 < missing <= len(waiting):
+            return False
+        there = [*pods, *_nominated(pods, waiting[0])]
+        for pod in waiting:
+            for node in nodes:
+                if rules.fits(pod, node, there, nodes):
+                    there.append(_on(pod, node["metadata"]["name"]))
+                    missing -= 1
+                    break
+        return missing <= 0
+
     # ------------------------------------------------------------ the scheduler's books
 
     def look_at_books(self, replica: Replica) -> None:
@@ -482,4 +525,22 @@ def _nominated(pods: list[Manifest], pod: Manifest) -> Iterator[Manifest]:
         node = other["status"].get("nominatedNodeName")
         first = other["spec"].get("priority", 0) >= pod["spec"].get("priority", 0)
         if node and first and other is not pod and not other["spec"].get("nodeName"):
-            yield {**other, "spec": {**other["spec"], "nodeName": node}}
+            yield _on(other, node)
+
+
+def _on(pod: Manifest, node: str) -> Manifest:
+    """A pod as it would be on a node."""
+    return {**pod, "spec": {**pod["spec"], "nodeName": node}}
+
+
+def _live_members(pods: Iterable[Manifest], group: str) -> Iterator[tuple[str, Manifest]]:
+    """The pods of a group that have not ended, with their uids."""
+    for pod in pods:
+        named = pod["spec"].get("schedulingGroup", {}).get("podGroupName")
+        if named == group and is_live(pod):
+            yield pod["metadata"]["uid"], pod
+
+
+def _minimum(group: Manifest) -> int:
+    """How many pods of a group are bound together at least."""
+    return group["spec"]["schedulingPolicy"].get("gang", {}).get("minCount", 1)

@@ -5,10 +5,19 @@ import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tests.histories.apiserver import PODS, Answer, ApiServer, Manifest, decode, encode, is_live
+from tests.histories.apiserver import (
+    NODES,
+    PODS,
+    Answer,
+    ApiServer,
+    Manifest,
+    decode,
+    encode,
+    is_live,
+)
 from tests.histories.network import Request
 
-#: Pods of ours that a reserving extender lets onto one node.
+#: Pods of ours that a reserving extender lets onto one node, if not as many as there are CPUs.
 SLOTS = 2
 
 
@@ -33,16 +42,18 @@ class Extender:
         *,
         reserves: bool,
         preempts: bool,
+        slots: int | None,
         latency: float,
         patience: float,
     ) -> None:
-        """``latency``: seconds that a call takes at most; ``patience``: seconds for which a scheduler reckons with a binding after a call that was not answered."""
+        """``slots``: as SLOTS, None for the number of CPUs; ``latency``: seconds that a call takes at most; ``patience``: seconds for which a scheduler reckons with a binding after a call that was not answered."""
         self.name = name
         self._server = server
         self._rng = rng
         self._tell = tell
         self._reserves = reserves
         self._preempts = preempts
+        self._slots = slots
         self._patience = patience
         self._latency = latency
         #: The node that is kept for a pod, by its uid.
@@ -59,6 +70,8 @@ class Extender:
     def handle(self, request: Request) -> Answer:
         """Answers one call."""
         asked = decode(request.body)
+        if request.kind == "extender release":
+            return self._release(asked)
         if request.settled or request.arrived:
             self._confused.add(asked.get("PodUID") or asked["Pod"]["metadata"]["uid"])
         request.arrived = True
@@ -72,6 +85,11 @@ class Extender:
                 return self._preempt(asked)
             case _:
                 return self._bind(asked, request)
+
+    def restart(self) -> None:
+        """It forgets what it has reserved."""
+        self._confused.update(self._reserved)
+        self._reserved.clear()
 
     def allows(self, pod: Manifest, node: Manifest) -> bool:
         """Whether the extender, asked now, would leave this node for this pod."""
@@ -97,7 +115,13 @@ class Extender:
             node = other["spec"].get("nodeName")
             if other["spec"]["schedulerName"] != "other":
                 taken += (node or self._reserved.get(other["metadata"]["uid"])) == name
-        return SLOTS - taken
+        return self._slots_of(name) - taken
+
+    def _slots_of(self, name: str) -> int:
+        if self._slots is not None:
+            return self._slots
+        node = self._server.get(NODES, name)
+        return 0 if node is None else int(node["status"]["allocatable"]["cpu"])
 
     # ------------------------------------------------------------ verbs
 
@@ -131,6 +155,14 @@ class Extender:
             del victims[self._rng.choice(sorted(victims))]
         self._agreed.setdefault(asked["Pod"]["metadata"]["uid"], set()).update(victims)
         return Answer(200, encode({"NodeNameToMetaVictims": victims}))
+
+    def _release(self, asked: Manifest) -> Answer:
+        for placement in asked["Placements"]:
+            uid = placement["PodUID"]
+            if self._reserved.get(uid) == placement["Node"]:
+                self._tell(self.name, f"releases {placement['Node']} for {placement['PodName']}")
+                del self._reserved[uid]
+        return Answer(200, encode({"Error": ""}))
 
     def _bind(self, asked: Manifest, cause: Request) -> Answer:
         name, namespace = asked["PodName"], asked["PodNamespace"]

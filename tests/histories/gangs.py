@@ -21,7 +21,7 @@ from tests.histories.apiserver import (
     key_of,
 )
 from tests.histories.extenders import refuses
-from tests.histories.faults import draw_menu
+from tests.histories.faults import MenuItem, draw_menu
 from tests.histories.shape import CONTEST, Incident, Shape, configuration
 from tests.histories.simulation import Simulation
 from tests.histories.workload import HOST, PROFILE, Workload
@@ -37,14 +37,28 @@ _INCIDENTS = {
     "process is cut off": 20.0,
     "process is told to stop": 0.0,
     "history is compacted": 0.0,
+    "extenders restart": 4.0,
+    "extenders restart ": 4.0,
     "users act": 0.0,
     "a pod goes": 0.0,
 }
 _TRIGGERS = ("bind", "bind", "bind", "patch status", "watch", "list", "")
-_CALLS = ("extender filter", "extender prioritize")
+_CALLS = ("extender filter", "extender prioritize", "extender release")
+_RELEASE_FAULTS = (
+    "reset before",
+    "reset after",
+    "no answer, not done",
+    "no answer, done",
+    "500",
+    "503",
+)
 #: A label of all pods.
 _APP = "gang"
-_EXTENDERS = ((), (), (), ("rules",), ("ignorable",), ("whole nodes",), ("rules", "whole nodes"))
+_EXTENDERS = (
+    *((), (), ()),
+    *(("rules",), ("ignorable",), ("whole nodes",), ("rules", "whole nodes")),
+    *(("releasing",), ("releasing",), ("releasing", "rules")),
+)
 
 
 def draw_contest(seed: int) -> Shape:
@@ -55,11 +69,16 @@ def draw_contest(seed: int) -> Shape:
     quiet_at = rng.choice((8.0, 12.0, 20.0))
     triggers = (*_TRIGGERS, *(_CALLS if extenders else ()))
     incidents = []
-    for name in rng.choices(list(_INCIDENTS), k=rng.choice((0, 1, 1, 2, 3, 4))):
+    possible = [name for name in _INCIDENTS if extenders or not name.startswith("extenders")]
+    for name in rng.choices(possible, k=rng.choice((0, 1, 1, 2, 3, 4))):
         at = rng.random() * quiet_at
         seconds = min(_INCIDENTS[name] * rng.random(), quiet_at - at)
         when_done = rng.random() < 0.5
         incidents.append(Incident(name.strip(), at, seconds, rng.choice(triggers), when_done))
+    menu = draw_menu(rng, calls=bool(extenders), choices=(0, 0, 1, 1, 2))
+    if "releasing" in extenders and rng.random() < 0.3:
+        fault = rng.choice(_RELEASE_FAULTS)
+        menu.append(MenuItem(fault, frozenset({"extender release"}), rng.choice((0.2, 0.7))))
     return Shape(
         seed=seed,
         theme=CONTEST,
@@ -77,7 +96,7 @@ def draw_contest(seed: int) -> Shape:
         places=("32",),
         quiet_at=quiet_at,
         cost=rng.choice((0.0, 0.00002, 0.00002, 0.003)),
-        menu=draw_menu(rng, calls=bool(extenders), choices=(0, 0, 1, 1, 2)),
+        menu=menu,
         incidents=incidents,
         gangs=rng.choice((2, 2, 3, 4)),
     )
@@ -165,7 +184,8 @@ class Contest(Workload):
         """Names of nodes that none of the extenders refuses."""
         for number in itertools.count():
             name = f"n{number}"
-            if not any(refuses(extender, _APP, name) for extender in self._shape.extenders):
+            sort = [each for each in self._shape.extenders if each != "releasing"]
+            if not any(refuses(extender, _APP, name) for extender in sort):
                 yield name
 
     def _add_node_of(self, name: str, room: int) -> None:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from app.scheduler.options import RunOptions
 from tests.histories.apiserver import ApiServer, Write
 from tests.histories.checker import Checker
-from tests.histories.extenders import Extender
+from tests.histories.extenders import SLOTS, Extender
 from tests.histories.faults import NONSENSE, Faults
 from tests.histories.gangs import Contest
 from tests.histories.incidents import Incidents
@@ -65,7 +65,8 @@ class History:
                 self.server,
                 rng,
                 self.tell,
-                reserves=name == "reserving",
+                reserves=name in {"reserving", "releasing"},
+                slots=None if name == "releasing" else SLOTS,
                 preempts=name == "preempts",
                 latency=shape.extender_latency,
                 patience=PATIENCE.get(name, 0.0),
@@ -173,6 +174,9 @@ class History:
             if replica.alive:
                 self.checker.look_at_books(replica)
         now, quiet_at = self.simulation.now, self.shape.quiet_at
+        if now >= quiet_at:
+            led = any(each.alive and each.leads for each in self.replicas.values())
+            self.checker.look_at_gangs(led=led)
         if self.checker.violations:
             self._stop()
             return

@@ -27,6 +27,7 @@ class Incidents:
         self._actions: dict[str, Callable[[float], None]] = {
             "API server restarts": self._restart,
             "etcd stops": self._stop_etcd,
+            "extenders restart": self._network.crash_extenders,
             "history is compacted": self._compact,
             "process freezes": self._freeze,
             "process is killed": self._kill,

@@ -129,6 +129,15 @@ class Tripwire(NamedTuple):
     action: Callable[[], None]
 
 
+class Listener:
+    """Who is connected to: the API server, or all extenders. Nobody listens until ``down_until``."""
+
+    def __init__(self) -> None:
+        self.down_until = -math.inf
+        #: How often that began: no connection outlives it.
+        self.crashes = 0
+
+
 class Network:
     """Everything between processes and server."""
 
@@ -137,8 +146,7 @@ class Network:
         self.server = server
         self.faults = faults
         self.rng = faults.rng
-        #: Nobody listens until then. ``crashes`` counts how often that began: no connection outlives it.
-        self.down_until, self.crashes = -math.inf, 0
+        self.api, self.webhooks = Listener(), Listener()
         #: Every request is refused with this status until then.
         self.refusing_until, self.refusal = -math.inf, ""
         #: The lease cannot be written until then; how the next attempt fails.
@@ -155,11 +163,24 @@ class Network:
 
     def crash(self, seconds: float) -> None:
         """The server is gone for so long: connections break, and what it has not done yet it never will."""
-        self.down_until = self.simulation.now + seconds
-        self.crashes += 1
+        self._crash(self.api, seconds)
+
+    def crash_extenders(self, seconds: float) -> None:
+        """All extenders are gone for so long, and forget what they keep in memory."""
+        self._crash(self.webhooks, seconds)
+        for extender in self.extenders.values():
+            extender.restart()
+
+    def _crash(self, listener: Listener, seconds: float) -> None:
+        listener.down_until = self.simulation.now + seconds
+        listener.crashes += 1
         for each in list(self.open):
-            if each.request.server is self.server:
+            if self.listener_of(each.request) is listener:
                 each.break_off()
+
+    def listener_of(self, request: Request) -> Listener:
+        """Who gets a request."""
+        return self.api if request.server is self.server else self.webhooks
 
     def latency(self) -> float:
         """Seconds, one way."""
@@ -229,6 +250,7 @@ class Wire:
         self.replica = replica
         self.network: Network = replica.network
         self._purpose = purpose
+        self._listener = self.network.webhooks if purpose == CONNECTS[3] else self.network.api
         self._connect_seconds = math.inf if purpose == CONNECTS[3] else CONNECT_SECONDS
         #: Since when connections are at rest.
         self._kept: list[float] = []
@@ -239,8 +261,8 @@ class Wire:
         route: Route,
         deadline: float,
     ) -> "Exchange":
-        if self._crashes != self.network.crashes and self._purpose != CONNECTS[3]:
-            self._crashes = self.network.crashes
+        if self._crashes != self._listener.crashes:
+            self._crashes = self._listener.crashes
             self._kept.clear()
         oldest = self.network.simulation.now - KEEPALIVE
         kept = bool(self._kept) and self._kept.pop() >= oldest and not self.replica.killed
@@ -256,7 +278,7 @@ class Wire:
     async def connect(self, key: ConnectionKey | None) -> None:
         network = self.network
         seconds, fault = network.latency(), ""
-        is_down = network.simulation.now < network.down_until and self._purpose != CONNECTS[3]
+        is_down = network.simulation.now < self._listener.down_until
         if is_down or self.replica.killed:
             fault = "no connection"
         elif network.simulation.now < self.replica.cut_off_until:
@@ -401,8 +423,7 @@ class Exchange:
 
     def _is_gone(self, request: Request) -> bool:
         """Whether there is no server at the moment."""
-        api = self._network.server
-        return request.server is api and self._simulation.now < self._network.down_until
+        return self._simulation.now < self._network.listener_of(request).down_until
 
     def _arrive(self, fault: str = "", slow: float = 0.0) -> None:
         """The request reaches the server, and its answer goes back."""

@@ -15,7 +15,7 @@ from unittest import mock
 
 import msgspec
 
-from app.framework.interface import Eviction
+from app.framework.handle import Eviction
 from app.kube.connection import Connection
 from app.kube.writer import KubeWriter
 from app.plugins import registry
@@ -164,6 +164,9 @@ class Watcher:
     def assumed(self, replica: "Replica", uid: str) -> None:
         """A replica has decided about a pod."""
 
+    def begins_to_bind(self, replica: "Replica", uid: str) -> None:
+        """A replica starts the binding cycle of a pod."""
+
     def preempts(self, replica: "Replica", eviction: Eviction) -> None:
         """A replica starts to evict pods."""
 
@@ -204,9 +207,10 @@ class Replica(process.Process):
         #: By uid of the pod.
         self.decisions: dict[str, Decision] = {}
         self._decided = 0
-        #: The pods that it has given a node and has not taken back, by uid; those whose binding was sent stay.
+        #: The pods that it has given a node and has not taken back, by uid.
         self.placed: set[str] = set()
-        self._sent_bindings: set[str] = set()
+        #: Those of them whose gang had enough pods with a node when the first binding of the gang was started.
+        self.complete: set[str] = set()
         self.killed = False
         self.scheduler: Scheduler | None = None
         self.stop = asyncio.Event()
@@ -237,10 +241,6 @@ class Replica(process.Process):
 
     # ------------------------------------------------------------ looking on
 
-    def binds(self, uid: str) -> None:
-        """A binding leaves."""
-        self._sent_bindings.add(uid)
-
     def sends(self, request: Request) -> None:
         """A request leaves."""
         request.sent_at = self.clock.look()
@@ -265,7 +265,7 @@ class Replica(process.Process):
         self._decided += 1
         self.decisions[uid] = Decision(self._decided, node, self.told.views())
         self.placed.add(uid)
-        self._sent_bindings.discard(uid)
+        self.complete.discard(uid)
         self.watcher.assumed(self, uid)
 
     def _lost_exception(self, _loop: object, context: dict[str, Any]) -> None:
@@ -295,10 +295,14 @@ class Replica(process.Process):
             decided(eviction)
 
         def taken_back(assumed):
-            if assumed.uid not in self._sent_bindings:
-                self.placed.discard(assumed.uid)
+            self.placed.discard(assumed.uid)
             return forget(assumed)
 
+        def begins(assumed, waits):
+            self.watcher.begins_to_bind(self, assumed.pod.uid)
+            begin(assumed, waits)
+
+        begin, scheduler.binder.start = scheduler.binder.start, begins
         decided, scheduler.evictor._decided = scheduler.evictor._decided, started
         scheduler.state.assume = noted
         scheduler.state.forget = taken_back

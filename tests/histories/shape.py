@@ -16,6 +16,14 @@ from tests.histories.faults import (
     draw_menu,
 )
 
+#: An extender that chooses and reserves, and is told which placements were given up; only in contests.
+_RELEASING = "filterVerb: filter, httpTimeout: 2s"
+_RELEASES = """
+---
+apiVersion: aiokube-scheduler.io/v1alpha1
+kind: AiokubeSchedulerConfiguration
+extenders: [{urlPrefix: 'http://releasing/extender', releaseVerb: release}]
+"""
 _CONFIGURATION = """
 apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
@@ -40,7 +48,6 @@ EXTENDERS = {
 }
 #: Seconds for which the binders' calls are reckoned with after they were not answered.
 PATIENCE = {"binder": 2.0, "filters and binds": 5.0}
-_NAMES_ONLY = frozenset(EXTENDERS) - {"whole nodes"}
 #: Extenders that are used together: one of them may bind at most, and none refuses what "reserving" chooses.
 _PAIRS = (
     ("rules", "preempts"),
@@ -78,8 +85,8 @@ def configuration(
     """One of the few configurations that there are."""
     disabled = (*_UNUSED, *(() if volumes else _VOLUMES), *(() if devices else _DEVICES))
     webhooks = [
-        f"{{urlPrefix: 'http://{name.replace(' ', '-')}/extender', {EXTENDERS[name]}, "
-        f"nodeCacheCapable: {str(name in _NAMES_ONLY).lower()}}}"
+        f"{{urlPrefix: 'http://{name.replace(' ', '-')}/extender', {EXTENDERS.get(name, _RELEASING)}, "
+        f"nodeCacheCapable: {str(name != 'whole nodes').lower()}}}"
         for name in extenders
     ]
     text = _CONFIGURATION.format(
@@ -88,7 +95,7 @@ def configuration(
         qps=-1,
         disabled=", ".join(f"{{name: {name}}}" for name in disabled),
     )
-    return Configuration(text)
+    return Configuration(text + _RELEASES if "releasing" in extenders else text)
 
 
 class Incident(NamedTuple):

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from app.model import objects
+from app.model import objects, storage
 from app.model.pod import Pod
 from app.plugins import registry
 from app.scheduler.attempt import Attempt
@@ -26,12 +26,12 @@ KINDS = {
         objects.Namespace,
         objects.Service,
         objects.ReplicaSet,
-        objects.StorageClass,
-        objects.CSIDriver,
-        objects.CSINode,
-        objects.CSIStorageCapacity,
-        objects.PersistentVolume,
-        objects.PersistentVolumeClaim,
+        storage.StorageClass,
+        storage.CSIDriver,
+        storage.CSINode,
+        storage.CSIStorageCapacity,
+        storage.PersistentVolume,
+        storage.PersistentVolumeClaim,
         objects.PodDisruptionBudget,
     )
 }

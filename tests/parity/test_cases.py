@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from app.framework.diagnosis import Diagnosis
-from app.framework.interface import Eviction
+from app.framework.handle import Eviction
 from app.model.pod import Pod
 from app.model.status import Code, Status
 from app.plugins.default_preemption.importance import loss

@@ -8,6 +8,7 @@ import json
 import os
 import ssl
 import subprocess
+import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -51,6 +52,7 @@ class RealApiServer(ApiServer):
         self._directory: Final = directory
         self._flags: Final = flags
         self._ports: Final = contextlib.ExitStack()
+        self._serving: Final = contextlib.ExitStack()
         self._etcd_port, self._peer_port, self._port = (
             self._ports.enter_context(reserved_port()) for _ in range(3)
         )
@@ -71,9 +73,21 @@ class RealApiServer(ApiServer):
             if tuple(map(int, found.split("-")[0].split("."))) < OLDEST_ETCD:
                 oldest = ".".join(map(str, OLDEST_ETCD))
                 pytest.skip(f"etcd is {found}: before {oldest} watches lose events")
-            stack.enter_context(_process(self._apiserver(), self._directory))
-            wait_for("the API server", self._is_ready, _START_SECONDS)
+            stack.enter_context(self._serving)
+            self._serve(self._apiserver())
             yield self
+
+    def _serve(self, command: list[str]) -> None:
+        self._program = self._serving.enter_context(_process(command, self._directory))
+        wait_for("the API server", self._is_ready, _START_SECONDS)
+
+    def restart(self, seconds: float) -> None:
+        """Kills kube-apiserver, as by SIGKILL, and starts it again after some seconds; returns when it is ready."""
+        command: list[str] = self._program.args  # type: ignore[assignment]  # it was started with a list
+        self._program.kill()
+        self._serving.close()
+        time.sleep(seconds)
+        self._serve(command)
 
     def audited(self, user: str) -> list[dict[str, Any]]:
         """The requests of a user that have been answered, as audit events; one that is being written is left out."""
@@ -180,14 +194,14 @@ def _new_key() -> bytes:
 
 
 @contextlib.contextmanager
-def _process(command: list[str], directory: Path) -> Iterator[None]:
+def _process(command: list[str], directory: Path) -> Iterator["subprocess.Popen[bytes]"]:
     log = directory / f"{Path(command[0]).name}.log"
     with (
-        log.open("wb") as out,
+        log.open("ab") as out,
         subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT) as process,
     ):
         try:
-            yield
+            yield process
         finally:
             process.terminate()
             try:

@@ -10,7 +10,6 @@ See docs/spec/metrics.md#scheduler-metrics. Some values mean something else, bec
 """
 
 import logging
-from collections import Counter
 from collections.abc import Callable, Collection
 from typing import Any, Final
 
@@ -358,8 +357,15 @@ class WatchMetrics:
     def listed(self, kind: type, objects: Collection[Any], seconds: float) -> None:
         """New objects of one kind, at least one, were handled together."""
         each = seconds / len(objects)
-        for event, times in Counter(_event(Change(kind, None, new)) for new in objects).items():
-            self._handling.of[event,].observe_many(each, times)
+        parts = [objects]
+        if kind is Pod:
+            parts = [
+                [pod for pod in objects if pod.node_name],
+                [pod for pod in objects if not pod.node_name],
+            ]
+        for alike in filter(None, parts):
+            event = _event(Change(kind, None, next(iter(alike))))
+            self._handling.of[event,].observe_many(each, len(alike))
 
 
 def _event(change: Change) -> str:

@@ -1,6 +1,7 @@
 """PodDisruptionBudgets that the eviction of victims would violate (docs/spec/preemption.md#disruption-budgets)."""
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -66,6 +67,21 @@ class DisruptionBudgets:
         """A function that is called with one victim after another, and returns whether evicting these violates a budget."""
         left: dict[ClaimKey, int] = {}
         return lambda pod: self._breaks(pod, left)
+
+    def count(self, pods: Iterable[Pod]) -> Counter[ClaimKey]:
+        """How many of these pods each budget would lose."""
+        if not self._budgets:
+            return Counter()
+        return Counter(
+            budget.key
+            for pod in pods
+            for budget in self._concerning(pod)
+            if pod.name not in budget.disrupted
+        )
+
+    def exceeding(self, lost: Mapping[ClaimKey, int]) -> int:
+        """By how many pods the budgets are exceeded if they lose as many as in ``lost``."""
+        return sum(max(0, number - self._budgets[key].allowed) for key, number in lost.items())
 
     def _breaks(self, pod: Pod, left: dict[ClaimKey, int]) -> bool:
         """Subtracts the pod from what its budgets have ``left``; returns whether any budget is exceeded."""

@@ -131,6 +131,11 @@ class DryRunViews:
         if len(self._shared):
             self._together.add_many(batch, *self._on_shared(chosen, positions))
 
+    def sum_up(self) -> None:
+        """Sums up what was added and removed so far, which ``take`` would have to do."""
+        self._alone.sum_up()
+        self._together.sum_up()
+
     def _on_shared(self, chosen: Rows, positions: Rows) -> tuple[Rows, Rows]:
         """The pods on rows with nominated pods, and their positions in ``together``."""
         at = np.minimum(np.searchsorted(self._shared, positions), len(self._shared) - 1)

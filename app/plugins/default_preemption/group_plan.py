@@ -34,8 +34,11 @@ _CHUNK: Final = 512
 #: Rows that are judged at once while a row for a pod is sought; more if none of these has room.
 _FIRST_ROWS: Final = 8
 _MORE_ROWS: Final = 256
-_NONE: Final = np.zeros(0, np.intp)
+#: About how many pods were removed from the rows that are judged at once.
+_MORE_PODS: Final = 2048
 _Move = Callable[[PodBatch, Rows, Rows], None]
+#: A pod of a unit: its batch, its index there, and its position.
+_Place = tuple[PodBatch, int, int]
 
 
 class Unit(msgspec.Struct, frozen=True, gc=False):
@@ -71,6 +74,8 @@ class GroupDemand(msgspec.Struct, frozen=True):
     need: int
     #: By template: the filters for its pods. Pods of other templates are not placed.
     filters: Mapping[PodTemplate, PodFilters]
+    #: By template of ``filters``: int64[n], the scores of the rows as the table is now.
+    scores: Mapping[PodTemplate, Int64]
     #: By template: rows on which its pods cannot be placed, whatever the filters say.
     refused: Mapping[PodTemplate, Collection[int]]
     #: intp[n], ascending: the rows of the domain in which the group is placed.
@@ -97,8 +102,10 @@ class NodesChanged(Exception):  # noqa: N818 - the plan can be made again
 class _Kind:
     """Where a pod of one template fits. ``maybe``: bool[n], False where it does not; exact where ``known``."""
 
-    def __init__(self, views: DryRunViews, allowed: Mask) -> None:
+    def __init__(self, views: DryRunViews, allowed: Mask, scores: Int64) -> None:
         self.views: Final = views
+        #: int64[n], below n: a row with a higher score has a higher number.
+        self.ranks: Final[Int64] = np.unique(scores, return_inverse=True)[1]
         self.allowed: Final = allowed
         self.maybe: Final = allowed.copy()
         self.known: Final = ~allowed
@@ -128,14 +135,15 @@ class _World:
             for row in request.refused.get(template, ()):
                 if row in self._position:
                     allowed[self._position[row]] = False
-            self.kinds[template] = _Kind(self._views.judged_by(filters), allowed)
+            views = self._views.judged_by(filters)
+            self.kinds[template] = _Kind(views, allowed, request.scores[template])
         self._batch: Final = PodBatch(members)
         #: By position: the members there, in the order in which they were placed.
         self.placed: Final[list[list[_Member]]] = [[] for _ in range(n)]
         self.count = 0
-        #: By uid of a pod of a unit: its batch, its index there, and its position.
-        self._known: Final[dict[str, tuple[PodBatch, int, int]]] = {}
-        self._adding: Final[list[Pod]] = []
+        #: By uid: the pods of units, those in the domain.
+        self._places: Final[dict[str, _Place]] = {}
+        self._adding: list[_Place] = []
         #: int64[n]: the number of the next unit that is tried there; ``units`` if none is left.
         self.next: Int64 = np.zeros(n, np.int64)
 
@@ -153,49 +161,36 @@ class _World:
         batch = PodBatch(there)
         self._views.remove(batch, np.arange(len(there)), np.array(positions, np.intp))
         for index, (pod, position) in enumerate(zip(there, positions, strict=True)):
-            self._known[pod.uid] = batch, index, position
-        self._views.take(
-            _NONE
-        )  # so that the moves are gone through now, not all of them at the first question
+            self._places[pod.uid] = batch, index, position
+        self._views.sum_up()
 
-    def positions(self, unit: Unit) -> list[int]:
-        """The positions of a unit's pods, without those outside of the domain."""
-        return sorted({self._known[pod.uid][2] for pod in unit.pods if pod.uid in self._known})
+    def places(self, unit: Unit) -> list[_Place]:
+        """The pods of a unit that are in the domain."""
+        return [self._places[pod.uid] for pod in unit.pods if pod.uid in self._places]
 
-    def add(self, unit: Unit, positions: Sequence[int]) -> None:
-        """Adds a unit again; its view is changed when it is needed."""
-        self._adding.extend(pod for pod in unit.pods if pod.uid in self._known)
+    def add(self, places: Sequence[_Place]) -> None:
+        """Adds the pods of a unit again; the view is changed when it is needed."""
+        self._adding += places
+        positions = [position for _, _, position in places]
         for kind in self.kinds.values():
             kind.known[positions] = ~kind.maybe[positions]
 
     def catch_up(self) -> None:
-        """Goes through the moves since the last question, which would take long if they became many."""
+        """Sums up the moves since the last question, which would take long if they became many."""
         self.flush()
-        self._views.take(_NONE)
+        self._views.sum_up()
 
-    def remove(self, unit: Unit, positions: Sequence[int]) -> None:
-        """Removes a unit that was added."""
+    def remove(self, places: Sequence[_Place]) -> None:
+        """Removes the pods of a unit that was added."""
         self.flush()
-        self._move(unit.pods, self._views.remove)
-        self._reopen(positions)
+        _move(places, self._views.remove)
+        self._reopen([position for _, _, position in places])
 
     def flush(self) -> None:
         """Changes the view as ``add`` wants it."""
         if self._adding:
-            pods, self._adding[:] = tuple(self._adding), ()
-            self._move(pods, self._views.add)
-
-    def _move(self, pods: Iterable[Pod], move: _Move) -> None:
-        by_batch: dict[int, tuple[PodBatch, list[int], list[int]]] = {}
-        for pod in pods:
-            if pod.uid not in self._known:
-                continue
-            batch, index, position = self._known[pod.uid]
-            _, indices, positions = by_batch.setdefault(id(batch), (batch, [], []))
-            indices.append(index)
-            positions.append(position)
-        for batch, indices, positions in by_batch.values():
-            move(batch, np.array(indices, np.intp), np.array(positions, np.intp))
+            places, self._adding = self._adding, []
+            _move(places, self._views.add)
 
     def _reopen(self, positions: Sequence[int]) -> None:
         """Something was removed there: more may fit."""
@@ -237,21 +232,31 @@ class _World:
         return True
 
     def seek(self, kind: _Kind) -> Generator[None, None, int | None]:
-        """A position with room for a pod; one whose next unit is tried last. None if there is none."""
+        """A position with room for a pod: one whose next unit is tried last, of these one with the highest score.
+
+        None if there is none.
+        """
         step = _FIRST_ROWS
         while True:
             maybe = np.flatnonzero(kind.maybe)
             if not len(maybe):
                 return None
-            best = int(maybe[self.next[maybe].argmax()])
+            order = self.next[maybe] * len(self.rows) + kind.ranks[maybe]
+            best = int(maybe[order.argmax()])
             if kind.known[best]:
                 return best
-            unknown = maybe[~kind.known[maybe]]
+            open_ = ~kind.known[maybe]
+            unknown, order = maybe[open_], order[open_]
             if len(unknown) > step:
-                unknown = unknown[np.argpartition(-self.next[unknown], step)[:step]]
+                unknown = unknown[np.argpartition(-order, step)[:step]]
             self._judge(kind, np.sort(unknown))
-            step = _MORE_ROWS
+            step = self._more_rows()
             yield
+
+    def _more_rows(self) -> int:
+        """How many rows are judged at once; a judgement goes through the pods that were removed from them."""
+        fewer = _MORE_PODS * len(self.rows) // max(1, len(self._places))
+        return min(max(fewer, _FIRST_ROWS), _MORE_ROWS)
 
     def _judge(self, kind: _Kind, positions: Rows) -> None:
         self.flush()
@@ -298,13 +303,17 @@ class GroupPlanner:
         waiting, _ = yield from _place(members, request.need, world)
         if world.count < request.need:
             return None
-        violations = 0
-        for number, unit in enumerate(staying):
-            positions = world.positions(unit)
-            for position in positions:
+        violations, count = 0, len(staying)
+        # Units are freed one after another: all of them at once would take long.
+        del units, candidates
+        staying.reverse()
+        for number in range(count):
+            unit = staying.pop()
+            places = world.places(unit)
+            for position in {position for _, _, position in places}:
                 queues[position].pop()
-                world.next[position] = queues[position][-1] if queues[position] else len(staying)
-            reprieved, waiting = yield from _reprieve(unit, positions, waiting, request.need, world)
+                world.next[position] = queues[position][-1] if queues[position] else count
+            reprieved, waiting = yield from _reprieve(places, waiting, request.need, world)
             if not reprieved:
                 victims.append(unit)
                 violations += number < violating
@@ -376,6 +385,16 @@ class GroupPlanner:
         return violating + others, len(violating)
 
 
+def _move(places: Iterable[_Place], move: _Move) -> None:
+    by_batch: dict[int, tuple[PodBatch, list[int], list[int]]] = {}
+    for batch, index, position in places:
+        _, indices, positions = by_batch.setdefault(id(batch), (batch, [], []))
+        indices.append(index)
+        positions.append(position)
+    for batch, indices, positions in by_batch.values():
+        move(batch, np.array(indices, np.intp), np.array(positions, np.intp))
+
+
 def _unit(pods: Iterable[Pod], priority: int, *, grouped: bool) -> Unit:
     staying: list[Pod] = []
     leaving: list[Pod] = []
@@ -389,7 +408,7 @@ def _queues(units: Sequence[Unit], world: _World) -> Generator[None, None, list[
     queues: list[list[int]] = [[] for _ in world.rows]
     world.next[:] = len(units)
     for number in range(len(units) - 1, -1, -1):
-        for position in world.positions(units[number]):
+        for position in {position for _, _, position in world.places(units[number])}:
             queues[position].append(number)
             world.next[position] = number
         if not number % _CHUNK:
@@ -419,15 +438,15 @@ def _place(
 
 
 def _reprieve(
-    unit: Unit, positions: Sequence[int], waiting: list[_Member], need: int, world: _World
+    places: Sequence[_Place], waiting: list[_Member], need: int, world: _World
 ) -> Generator[None, None, tuple[bool, list[_Member]]]:
     """Adds a unit again if enough pods of the group still fit, some of them elsewhere.
 
     Returns whether they do, and the pods of the group that are not placed.
     """
-    world.add(unit, positions)
+    world.add(places)
     displaced: list[tuple[_Member, int]] = []
-    for position in positions:
+    for position in sorted({position for _, _, position in places}):
         while world.placed[position] and not world.holds(position):
             displaced.append((world.displace(position), position))
             yield
@@ -439,7 +458,7 @@ def _reprieve(
         return True, left
     for position in reversed(moved):
         world.displace(position)
-    world.remove(unit, positions)
+    world.remove(places)
     for member, position in reversed(displaced):
         world.place(member, position)
     return False, waiting

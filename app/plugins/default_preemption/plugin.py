@@ -8,12 +8,11 @@ import numpy as np
 
 from app.framework.args import DefaultPreemptionArgs
 from app.framework.diagnosis import Diagnosis, unavailable
+from app.framework.handle import Effects, Eviction
 from app.framework.interface import (
     MAY_PAUSE,
     CycleState,
-    Effects,
     EventRegistration,
-    Eviction,
     GroupMember,
     NodeLocal,
     PodGroupPostFilterResult,
@@ -48,10 +47,16 @@ from app.plugins.default_preemption.group_plan import (
     NodesChanged,
     NoPotentialVictims,
 )
-from app.plugins.default_preemption.importance import being_preempted, by_importance, loss
+from app.plugins.default_preemption.importance import (
+    WholeLosses,
+    being_preempted,
+    by_importance,
+    loss,
+)
+from app.state.columns.resources import Int64
 from app.state.nominations import Nominations, PodsByRow
 from app.state.table import NodeTable
-from app.state.view import Rows
+from app.state.view import Rows, View
 from app.wire.extender_v1 import Victims
 
 HELD: Final = "waiting for the preemption for this pod to be finished"
@@ -172,7 +177,7 @@ class DefaultPreemption:
 
     def _group_forbids(self, pod: Pod) -> str:
         """Why a pod cannot preempt because of its group; empty if it can."""
-        groups = self._handle.cluster.pod_groups
+        groups = self._groups
         key = groups.key_of(pod) if groups.topology else None
         if key is None or key.kind is not PodGroup:
             return ""
@@ -306,7 +311,10 @@ class DefaultPreemption:
         rows: Rows | None,
     ) -> GroupDemand:
         framework = self._handle.framework
+        live = self._table.live_rows()
+        domain = live if rows is None else np.intersect1d(rows, live)
         filters: dict[PodTemplate, PodFilters] = {}
+        scores: dict[PodTemplate, Int64] = {}
         refused: dict[PodTemplate, set[int]] = {}
         pods = [member.pod for member in members if not member.fits]
         for pod, nodes in ((member.pod, member.refused) for member in members if not member.fits):
@@ -321,12 +329,12 @@ class DefaultPreemption:
             if self._plannable(state):
                 active = framework.active_filters(state)
                 filters[pod.template] = PodFilters(framework, active, state, pod)
+                view = View(self._table, domain)
+                scores[pod.template] = framework.score(state, pod, framework.memo(pod), view)
         priority = group.priority
         if priority is None:
             priority = min(member.pod.priority for member in members)
-        live = self._table.live_rows()
-        domain = live if rows is None else np.intersect1d(rows, live)
-        return GroupDemand(key, priority, pods, need, filters, refused, domain)
+        return GroupDemand(key, priority, pods, need, filters, scores, refused, domain)
 
     def _nominated(self, pods: Sequence[Pod]) -> PodsByRow:
         """Pods for which room is kept: nominated ones that are as important as any of these, without these."""
@@ -341,6 +349,8 @@ class DefaultPreemption:
 
     def _whole(self, victims: Victims) -> Victims:
         """The victims, with all other pods of groups that are disrupted as a whole."""
+        if not self._groups.any_units:
+            return victims
         keys = {key for pod in victims.pods if (key := self._groups.unit_of(pod)) is not None}
         if not keys:
             return victims
@@ -429,11 +439,11 @@ class DefaultPreemption:
     def _least(self, findings: Findings, candidates: Rows) -> tuple[str, Victims]:
         """The node with the least loss, a random one of equals, and its victims."""
         if self._groups.any_units:
-            whole = {row: self._whole(self._victims(findings, row)) for row in candidates.tolist()}
-            row: int = min(whole, key=lambda each: loss(whole[each]))
-            return self._table.names[row], whole[row]
-        row = min(candidates.tolist(), key=findings.losses.__getitem__)
-        return self._table.names[row], self._victims(findings, row)
+            losses = WholeLosses(self._groups, self._budgets)
+            row = min(candidates.tolist(), key=lambda row: losses.of(self._victims(findings, row)))
+        else:
+            row = min(candidates.tolist(), key=findings.losses.__getitem__)
+        return self._table.names[row], self._whole(self._victims(findings, row))
 
     def _victims(self, findings: Findings, row: int) -> Victims:
         """The victims found on a row, in their latest versions."""
@@ -459,11 +469,12 @@ class DefaultPreemption:
         agreed = await effects.agree_on_victims(pod, candidates)
         after = self._stamps(pod, candidates)
         names = self._handle.rng.permutation(list(agreed)).tolist()
-        whole = {name: self._whole(agreed[name]) for name in names}
-        for name in sorted(names, key=lambda name: loss(whole[name])):
+        losses = WholeLosses(self._groups, self._budgets)
+        of = losses.of if self._groups.any_units else loss
+        for name in sorted(names, key=lambda name: of(agreed[name])):
             unchanged = before.get(name) == after.get(name)
             if unchanged or self._still_fits(pod, name, agreed[name]):
-                return name, whole[name]
+                return name, self._whole(agreed[name])
         return None
 
     def _stamps(self, pod: Pod, names: Iterable[str]) -> dict[str, tuple[int, Sequence[Pod]]]:

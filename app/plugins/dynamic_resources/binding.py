@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from app.framework.interface import Effects
+from app.framework.handle import Effects
 from app.model.devices import FINALIZER, AllocationResult, ResourceClaim
 from app.model.pod import Pod
 from app.model.status import ConflictError, SchedulingError

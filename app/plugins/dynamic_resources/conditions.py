@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from app.framework.interface import Effects
+from app.framework.handle import Effects
 from app.model.devices import AllocatedDeviceStatus, DeviceResult, ResourceClaim
 from app.model.pod import Pod
 from app.model.status import SchedulingError

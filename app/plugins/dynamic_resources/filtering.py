@@ -11,7 +11,8 @@ import numpy as np
 
 from app.cel.devices import Selectors
 from app.framework.args import DynamicResourcesArgs
-from app.framework.interface import Handle, Verdicts, default_normalize
+from app.framework.handle import Handle
+from app.framework.interface import Verdicts, default_normalize
 from app.model.devices import MAX_ALTERNATIVES, AllocationResult, DeviceRequest, ResourceClaim
 from app.model.pod import Pod
 from app.model.requests import Amounts

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from app.framework.args import DynamicResourcesArgs
 from app.framework.diagnosis import Diagnosis
+from app.framework.handle import Effects, Handle
 from app.framework.interface import (
     MAY_PAUSE,
     CycleState,
-    Effects,
     EventRegistration,
-    Handle,
     Need,
     PostFilterResult,
     QueueingHint,

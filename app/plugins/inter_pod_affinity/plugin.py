@@ -6,10 +6,10 @@ from typing import ClassVar, Final
 import msgspec
 
 from app.framework.args import InterPodAffinityArgs
+from app.framework.handle import Handle
 from app.framework.interface import (
     CycleState,
     EventRegistration,
-    Handle,
     Need,
     QueueingHint,
     Verdicts,
@@ -121,6 +121,11 @@ class InterPodAffinity:
             (failed, Code.Unschedulable, ERR_REASON_EXISTING_ANTI_AFFINITY_RULES_NOT_MATCH)
         )
         return reject_first(*cases)
+
+    def only_narrows(self, state: CycleState) -> bool:
+        """Whether more pods never make a rejected row feasible: nothing attracts the pod to others."""
+        required: _Required = state.read(_FILTER_STATE)
+        return required.affinity is None
 
     # ------------------------------------------------------------ score
 

@@ -6,10 +6,10 @@ from typing import ClassVar, Final
 import numpy as np
 
 from app.framework.args import PodTopologySpreadArgs
+from app.framework.handle import Handle
 from app.framework.interface import (
     CycleState,
     EventRegistration,
-    Handle,
     Need,
     QueueingHint,
     Verdicts,

@@ -11,10 +11,11 @@ from app.model.claims import (
     fully_bound,
     requested_storage,
 )
-from app.model.objects import PersistentVolumeClaim, StorageClass, Volume
+from app.model.objects import Volume
 from app.model.pod import Pod, PodTemplate
 from app.model.quantity import QuantityError
 from app.model.status import Code, Status, unresolvable
+from app.model.storage import PersistentVolumeClaim, StorageClass
 from app.state.assume_cache import ClaimCache
 from app.state.cluster import Cluster
 

@@ -9,8 +9,8 @@ import numpy.typing as npt
 from app.framework.interface import Verdicts
 from app.model.claims import SELECTED_NODE
 from app.model.csi_migration import TranslationError, migrated, plugin_of
-from app.model.objects import PersistentVolume, PersistentVolumeClaim
 from app.model.status import Code, SchedulingError
+from app.model.storage import PersistentVolume, PersistentVolumeClaim
 from app.plugins.volume_binding.claims import Delayed, PodClaims
 from app.plugins.volume_binding.matching import Match, Matcher
 from app.plugins.volume_binding.provisioning import Provisioning

@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from app.model.claims import ClaimKey, bound_to, class_of_claim, class_of_volume, storage_of
-from app.model.objects import PersistentVolume, PersistentVolumeClaim
 from app.model.quantity import QuantityError
 from app.model.selectors import Selector, SelectorError, compile_selector
 from app.model.status import SchedulingError
+from app.model.storage import PersistentVolume, PersistentVolumeClaim
 from app.plugins.volume_binding.claims import Delayed
 from app.plugins.volume_binding.volume_topology import (
     NOWHERE,

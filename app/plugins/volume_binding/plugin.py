@@ -7,25 +7,13 @@ from typing import ClassVar, Final
 import numpy as np
 
 from app.framework.args import VolumeBindingArgs
-from app.framework.interface import (
-    CycleState,
-    Effects,
-    EventRegistration,
-    Handle,
-    Need,
-    Verdicts,
-    changed,
-    on_event,
-)
+from app.framework.handle import Effects, Handle
+from app.framework.interface import CycleState, EventRegistration, Need, Verdicts, changed, on_event
 from app.model.claims import not_found, used_by
 from app.model.cluster_event import Action, Resource
-from app.model.objects import (
-    CSIDriver,
-    CSIStorageCapacity,
-    StorageClass,
-)
 from app.model.pod import Pod, PodTemplate
 from app.model.status import SKIP, SUCCESS, Code, SchedulingError, Status, unresolvable
+from app.model.storage import CSIDriver, CSIStorageCapacity, StorageClass
 from app.plugins.volume_binding.claims import ClaimReader, PodClaims, has_claims
 from app.plugins.volume_binding.finding import VolumeFinder
 from app.plugins.volume_binding.provisioning import volume_limit

@@ -8,9 +8,10 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from app.model.objects import CSIStorageCapacity, NodeSelector, NodeSelectorTerm, StorageClass
+from app.model.objects import NodeSelector, NodeSelectorTerm
 from app.model.quantity import QuantityError, parse, whole
 from app.model.selectors import Requirement
+from app.model.storage import CSIStorageCapacity, StorageClass
 from app.plugins.helpers.node_selector import match_node_selector
 from app.plugins.volume_binding.claims import Delayed
 from app.plugins.volume_binding.volume_topology import NOWHERE, Topologies, topology_of_labels

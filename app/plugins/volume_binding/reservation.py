@@ -6,12 +6,13 @@ from typing import Any, Final, Generic, TypeVar
 import msgspec
 import numpy as np
 
-from app.framework.interface import Effects
+from app.framework.handle import Effects
 from app.model.claims import BOUND_BY_CONTROLLER, SELECTED_NODE, bound_to, fully_bound, not_found
 from app.model.csi_migration import TranslationError
-from app.model.objects import Named, ObjectReference, PersistentVolume, PersistentVolumeClaim
+from app.model.objects import Named
 from app.model.pod import Pod
 from app.model.status import SchedulingError
+from app.model.storage import ObjectReference, PersistentVolume, PersistentVolumeClaim
 from app.plugins.volume_binding.finding import PodVolumes, VolumeFinder
 from app.state.assume_cache import AssumeCache, AssumedVolumes
 from app.state.table import NodeTable

@@ -13,8 +13,9 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from app.model.objects import NodeSelector, NodeSelectorTerm, PersistentVolume
+from app.model.objects import NodeSelector, NodeSelectorTerm
 from app.model.selectors import LabelSelector, Requirement
+from app.model.storage import PersistentVolume
 from app.plugins.helpers.node_selector import (
     compile_node_selector,
     is_small,

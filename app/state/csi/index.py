@@ -23,14 +23,14 @@ from app.model.csi_migration import (
     plugin_of,
     volume_handle,
 )
-from app.model.objects import (
+from app.model.objects import Volume
+from app.model.pod import Pod
+from app.model.storage import (
     PersistentVolume,
     PersistentVolumeClaim,
     StorageClass,
-    Volume,
     VolumeAttachment,
 )
-from app.model.pod import Pod
 from app.state.cluster import Cluster
 from app.state.columns.labels import Mask
 from app.state.columns.resources import Int64

@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from app.model.objects import CSINode
+from app.model.storage import CSINode
 from app.state.columns.labels import EncodedColumn, Mask
 from app.state.columns.resources import Int64, Rows
 from app.state.columns.sparse import SparseColumns

@@ -204,8 +204,8 @@ def narrowed(
     old: object | None,
     new: object | None,
 ) -> Collection[str] | None:
-    """The uids of the pods of a template for which any of these hints may return Queue; None for all."""
-    uids: set[str] = set()
+    """The uids of the pods of a template for which any of these hints may return Queue, in their order; None for all."""
+    uids: dict[str, None] = {}
     for registration in registrations:
         try:
             few = registration.narrow and registration.narrow(template, old, new)
@@ -213,8 +213,8 @@ def narrowed(
             return None
         if few is None:
             return None
-        uids.update(few)
-    return uids
+        uids.update(dict.fromkeys(few))
+    return uids.keys()
 
 
 def is_same_pod(candidate: object, pod: Pod) -> bool:

@@ -193,7 +193,7 @@ class QueuedPod(msgspec.Struct, eq=False):
     #: The pod's rank in its heap, and the number of its entry.
     rank: Any = None
     ticket: int = 0
-    #: The pod's lane in the active queue.
+    #: The pod's lane in the active queue, as of when it was there or was popped.
     lane: Lane = frozenset()
     #: The pod's group in its WaitingPool.
     group: Any = None

@@ -256,9 +256,10 @@ class SchedulingQueue:
         if queued is not None or self._active:
             return queued
         queued = self._backoff.rejected.peek()
-        if queued is None or admits is None or admits(self._lane(queued.pod)):
-            return queued
-        return None
+        if queued is None:
+            return None
+        queued.lane = self._lane(queued.pod)
+        return queued if admits is None or admits(queued.lane) else None
 
     def done(self, uid: str) -> None:
         """Ends a pod's attempt: its binding begins, or there is nothing left to do. Does nothing if it has ended."""

@@ -2,7 +2,7 @@
 
 See docs/spec/queue.md#requeueing-decision.
 
-Waiting pods of one template that were rejected by the same plugins form a group. Every group is listed under the
+Waiting pods of one template and PodGroup that were rejected by the same plugins form a group. Every group is listed under the
 plugins whose events can wake it, so an event looks at no other pods. One event may concern many thousands of pods, and
 other work must not wait for all of them: a PendingEvent is therefore applied in steps.
 """
@@ -34,8 +34,8 @@ MAX_STEP: Final = 500
 #: Whether an event may concern a pod at all; evaluated before any hint.
 Precheck = Callable[[Pod], bool]
 
-#: Template, all rejectors, the pending ones among them, and the gating plugin.
-GroupKey = tuple[PodTemplate, frozenset[str], frozenset[str], str]
+#: Template, all rejectors, the pending ones among them, the gating plugin, and the PodGroup's name.
+GroupKey = tuple[PodTemplate, frozenset[str], frozenset[str], str, str]
 
 #: A pod, and how to queue it again.
 Requeue = tuple[QueuedPod, QueueingStrategy]
@@ -50,7 +50,7 @@ class WaitingGroup:
 
     def __init__(self, key: GroupKey) -> None:
         self.key: Final = key
-        self.template, self.rejectors, _, self.gating_plugin = key
+        self.template, self.rejectors, _, self.gating_plugin, _ = key
         #: By uid, in the order of arrival.
         self.pods: Final[dict[str, QueuedPod]] = {}
         #: What the group is listed under.
@@ -68,6 +68,7 @@ def _group_key(queued: QueuedPod) -> GroupKey:
         frozenset(queued.rejectors),
         frozenset(queued.pending_plugins),
         queued.gating_plugin,
+        queued.pod.pod_group_name,
     )
 
 

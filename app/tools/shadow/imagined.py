@@ -20,7 +20,7 @@ import msgspec
 import numpy as np
 
 from app.framework.diagnosis import Diagnosis
-from app.framework.interface import Effects, Eviction
+from app.framework.handle import Effects, Eviction
 from app.framework.runner import Framework
 from app.model.objects import Node
 from app.model.pod import Pod

@@ -16,7 +16,8 @@ import numpy as np
 
 from app.framework.args import DefaultPreemptionArgs
 from app.framework.diagnosis import Diagnosis
-from app.framework.interface import Effects, Eviction, PostFilterResult
+from app.framework.handle import Effects, Eviction
+from app.framework.interface import PostFilterResult
 from app.framework.runner import Framework
 from app.model.pod import Pod
 from app.model.pod_groups import group_of
@@ -281,7 +282,7 @@ class Judge:
                 )
             )
         behind = int(totals[best] - totals[at])
-        kind = self._class(pod, rows, totals, at)
+        kind = self._class(pod, rows, totals, at, behind, equal)
         if kind in _SETTLED and (other := self._other_claims(outcome, attempt)) is not None:
             kind = VOLUMES if other.plugin == VOLUME_BINDING else DEVICES
             verdict = msgspec.structs.replace(verdict, plugins=(other.plugin,), change=str(other))
@@ -294,11 +295,11 @@ class Judge:
             at,
         )
 
-    def _class(self, pod: Pod, rows: Rows, totals: Int64, at: int) -> str:
+    def _class(self, pod: Pod, rows: Rows, totals: Int64, at: int, behind: int, equal: int) -> str:
+        """``behind``: how much the total is below the best one, which ``equal`` rows have."""
         table = self._state.table
-        highest = totals.max()
-        if totals[at] == highest:
-            return SAME if np.count_nonzero(totals == highest) == 1 else TIE
+        if not behind:
+            return SAME if equal == 1 else TIE
         if pod.nominated_node_name and table.names[rows[at]] == pod.nominated_node_name:
             return SAME
         percentage = self._profiles[pod.spec.scheduler_name].percentage
@@ -380,20 +381,16 @@ class Judge:
         verdict = msgspec.structs.replace(
             verdict, victims=tuple(sorted(pod.key for pod in seen.values()))
         )
-        if (
-            seen
-            and not expected.keys() <= seen.keys()
-            and not self._moments.nominates_others(outcome)
-        ):
-            others = Victims(tuple(by_importance(seen.values())), there.num_pdb_violations)
-            if loss(others) == loss(there):  # pods that are alike
+        known = seen.keys() <= expected.keys() or expected.keys() <= seen.keys()
+        if not known and not self._moments.nominates_others(outcome):
+            if loss(_completed(seen, there)) == loss(there):  # pods that are alike
                 return msgspec.structs.replace(verdict, kind=TIE, plugins=())
             return msgspec.structs.replace(
                 verdict, victims_here=tuple(sorted(expected.values())), change="other victims"
             )
-        best = min(map(loss, preempting.candidates.values()))
-        if loss(there) == best:
-            equal = sum(loss(each) == best for each in preempting.candidates.values())
+        losses = [loss(each) for each in preempting.candidates.values()]
+        if loss(there) == min(losses):
+            equal = losses.count(min(losses))
             kind = SAME if equal == 1 else TIE
             return msgspec.structs.replace(verdict, kind=kind, equal=equal, plugins=())
         potential = len(diagnosis.rows_with(Code.Unschedulable, self._state.table.live_rows()))
@@ -500,6 +497,18 @@ def in_pauses(coroutine: Coroutine[Any, Any, T]) -> Generator[None, None, T]:
         return cast("T", end.value)
     finally:
         coroutine.close()
+
+
+def _completed(seen: Mapping[str, Pod], there: Victims) -> Victims:
+    """The victims on a node of which some show: each one that is not expected takes the place of one with its priority."""
+    rest = [pod for pod in there.pods if pod.uid not in seen]
+    expected = {pod.uid for pod in there.pods}
+    for pod in seen.values():
+        if pod.uid not in expected:
+            alike = next((each for each in rest if each.priority == pod.priority), None)
+            if alike is not None:
+                rest.remove(alike)
+    return Victims(tuple(by_importance([*seen.values(), *rest])), there.num_pdb_violations)
 
 
 def _same_reasons(one: str, other: str) -> bool:

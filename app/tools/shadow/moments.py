@@ -47,8 +47,10 @@ class Moments:
         self._timeline: Final = timeline
         #: The uids of victims whose preemptor was judged; the last ones.
         self._claimed: Final[dict[str, None]] = {}
-        #: The number of the last change that had been seen at the last explained decision.
+        #: The number of the last change that had been seen at the last decision that the time alone does not explain.
         self._seen = 0
+        #: The number of the last change that had arrived at the likely time of the last decision; 0 if there is none.
+        self._arrived = 0
         #: Changes of nodes, claims and the like that had not been seen at the last decision with an unlikely order.
         self._unseen: tuple[Entry, ...] = ()
         #: Seconds from the queue to the outcome, of the last pods.
@@ -62,14 +64,14 @@ class Moments:
         The decision came after that on the pod before, and before the outcome.
         """
         own = tuple(self._own(entry, outcome))
+        self._arrived = 0
         if outcome.queued:
-            latency = self._latency(entry, outcome)
+            moment = entry.at - self._latency(entry, outcome)
+            self._arrived = min(self._timeline.last_at(moment, outcome.queued), entry.number)
+            # The time first: behind a backlog of pods many changes have to be undone for the moment before.
+            yield self._by_queue(entry, outcome, own, self._arrived)
             seen = min(max(outcome.queued, self._seen), entry.number)
             yield self._by_queue(entry, outcome, own, seen)
-            moment = max(outcome.queued_at, entry.at - latency)
-            before = (*self._timeline.later(outcome.queued), *self._timeline.near())
-            seen = max((e.number for e in before if e.at <= moment), default=outcome.queued)
-            yield self._by_queue(entry, outcome, own, min(seen, entry.number))
             yield self._by_queue(entry, outcome, own, entry.number)
         as_seen = self._as_seen(entry, own)
         yield as_seen
@@ -93,11 +95,9 @@ class Moments:
         Other changes are in up to the one with the number ``seen``.
         """
         timeline = self._timeline
-        undone = [
-            e
-            for e in timeline.later(outcome.queued)  # what came before the pod was seen
-            if (precedes(entry, e) if e.places else e.number > seen and _matters(e, outcome))
-        ]
+        since = max(seen, outcome.queued)  # what came before the pod was seen
+        undone = [e for e in timeline.placed.values() if precedes(entry, e)]
+        undone += [e for e in timeline.later(since) if not e.places and _matters(e, outcome)]
         pulled = [
             e
             for e in timeline.near()
@@ -152,7 +152,9 @@ class Moments:
 
     def explained(self, outcome: Outcome, moves: Moves, *, likely: bool) -> None:
         """Keeps what an explained outcome says about the next ones."""
-        self._seen = moves.seen or self._seen
+        # What the time explains an earlier moment may explain as well.
+        if not likely or moves.seen != self._arrived:
+            self._seen = moves.seen or self._seen
         if not likely:
             self._unseen = tuple(e for e in moves.undone if e.change.kind is not Pod)
             missed = [

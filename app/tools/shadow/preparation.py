@@ -7,8 +7,8 @@ from app.framework.interface import CycleState, ReservePlugin
 from app.framework.runner import Framework
 from app.model.claims import SELECTED_NODE, claim_keys
 from app.model.devices import ResourceClaim
-from app.model.objects import PersistentVolume, PersistentVolumeClaim
 from app.model.pod import Pod
+from app.model.storage import PersistentVolume, PersistentVolumeClaim
 from app.plugins.volume_binding.matching import capacity_of
 from app.state.cluster import Cluster
 from app.state.scheduler_state import Change

@@ -67,7 +67,7 @@ log = logging.getLogger(__name__)
 #: pods that were decided earlier show none.
 SHORTEST_DELAY: Final = 0.15
 LONGEST_DELAY: Final = 0.85
-#: Seconds between two looks at an outcome that is held back.
+#: Seconds between two looks at the changes that are held back.
 _LOOK: Final = 0.03
 #: Seconds for which changes can be undone, and their number at most.
 _WINDOW: Final = 5.0
@@ -267,7 +267,7 @@ class Shadow:
             while not self.timeline.ahead:
                 self._arrived.clear()
                 await self._arrived.wait()
-            await asyncio.sleep(self._wait(self.timeline.ahead[0]))
+            await asyncio.sleep(max(self._wait(self.timeline.ahead[0]), _LOOK))
             await self._catch_up()
 
     def _wait(self, entry: Entry) -> float:

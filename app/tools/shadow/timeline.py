@@ -14,8 +14,9 @@ from typing import Any, Final, NamedTuple, TypeVar
 import msgspec
 
 from app.model.claims import SELECTED_NODE, claim_keys, claim_name, fully_bound
-from app.model.objects import Node, PersistentVolumeClaim, PodCondition
+from app.model.objects import Node, PodCondition
 from app.model.pod import Pod
+from app.model.storage import PersistentVolumeClaim
 from app.state.scheduler_state import Change, Command, ReportProblem, SchedulerState
 from app.tools.shadow.preparation import Preparation, preparation
 
@@ -164,7 +165,7 @@ def _prepares(pod: Pod) -> bool:
     return bool(pod.template.volumes or pod.spec.resource_claims)
 
 
-#: Seconds after which a pod in the queue is no longer expected to be decided before those behind it.
+#: A pod in the queue is no longer expected to be decided before one that was queued so many seconds later.
 _PATIENCE: Final = 20.0
 
 
@@ -193,6 +194,8 @@ class Timeline:
         #: The same by number, and by object, then in the order of arrival.
         self._applied: Final[dict[int, Entry]] = {}
         self._of_object: Final[dict[tuple[type, str], list[Entry]]] = {}
+        #: The decisions for a node among them, by number.
+        self.placed: Final[dict[int, Entry]] = {}
         #: Those of ``behind`` and ``ahead`` that evict or prepare, in the order of arrival.
         self._effects: Final[dict[int, Entry]] = {}
         #: Changes that are not applied yet, oldest first.
@@ -296,7 +299,7 @@ class Timeline:
                 and not known.node
                 and not known.overdue
                 and known.priority >= outcome.pod.priority
-                and known.at > entry.at - _PATIENCE
+                and known.at > outcome.queued_at - _PATIENCE
             ):
                 yield known
 
@@ -329,6 +332,12 @@ class Timeline:
                     yield entry
         else:
             yield from (e for e in reversed(self.behind) if e.number > number)
+
+    def last_at(self, moment: float, after: int) -> int:
+        """The number of the last change that had arrived at a moment, or ``after`` if that one is later."""
+        numbers = [e.number for e in self.near() if e.at <= moment]
+        applied = next((e.number for e in self.later(after) if e.at <= moment), after)
+        return max(applied, *numbers) if numbers else applied
 
     def preparations(self, pod: Pod) -> Iterator[Entry]:
         """The changes that choose something for a claim of the pod, applied or near, oldest first."""
@@ -374,6 +383,8 @@ class Timeline:
         self.behind.append(entry)
         self._applied[entry.number] = entry
         self._of_object.setdefault(entry.key, []).append(entry)
+        if entry.places:
+            self.placed[entry.number] = entry
         while len(self.behind) > self._limit or self.behind[0].at < entry.at - self._window:
             self._forget(self.behind.popleft())
         self._give_up(entry.at)
@@ -383,6 +394,7 @@ class Timeline:
         """An applied change can no longer be undone."""
         del self._applied[entry.number]
         self._effects.pop(entry.number, None)
+        self.placed.pop(entry.number, None)
         known = self._of_object[entry.key]
         known.remove(entry)
         if not known:

@@ -315,6 +315,8 @@ class Quiescence:
         self._groups: Final = groups
         self._url: Final = f"http://127.0.0.1:{port}/metrics"
         self._now: Final = now
+        #: How many pods were bound at the last look.
+        self._bound = tracker.bound
 
     async def wait(self, look: Callable[[int], None]) -> None:
         """Returns when nothing changes any more; ``look`` gets the number of bound pods."""
@@ -329,8 +331,9 @@ class Quiescence:
         self, session: aiohttp.ClientSession, look: Callable[[int], None]
     ) -> bool:
         """Whether the scheduler is idle, still is after QUIET seconds, and nothing was written in between."""
-        look(self._tracker.bound)
-        if not self._is_decided() or self._is_awaited():
+        before, self._bound = self._bound, self._tracker.bound
+        look(self._bound)
+        if self._bound != before or not self._is_decided() or self._is_awaited():
             return False
         retrying = self._groups.rejected()
         mark = self._mark(retrying)

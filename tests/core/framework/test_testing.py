@@ -29,7 +29,7 @@ from app.framework.api import (
     unresolvable,
     unschedulable,
 )
-from app.framework.interface import Eviction
+from app.framework.handle import Eviction
 from app.framework.testing import FakeCluster, FakeEffects, make_node, make_object, make_pod
 from app.plugins.node_resources_fit import NodeResourcesFit
 from app.wire.kube import DecodeError

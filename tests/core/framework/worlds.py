@@ -10,7 +10,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from app.framework.interface import CycleState, Handle, Verdicts
+from app.framework.handle import Handle
+from app.framework.interface import CycleState, Verdicts
 from app.model.objects import (
     Affinity,
     Container,

@@ -22,13 +22,11 @@ from app.model.objects import (
     NodeSelector,
     NodeSelectorTerm,
     ObjectMeta,
-    PersistentVolume,
-    PersistentVolumeSpec,
     Portworx,
     Volume,
-    VolumeNodeAffinity,
 )
 from app.model.selectors import Requirement
+from app.model.storage import PersistentVolume, PersistentVolumeSpec, VolumeNodeAffinity
 
 ZONE, BETA_ZONE = "topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"
 REGION, BETA_REGION = "topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/region"

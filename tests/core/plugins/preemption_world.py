@@ -6,7 +6,8 @@ import numpy as np
 
 from app.framework.args import DefaultPreemptionArgs
 from app.framework.diagnosis import Diagnosis
-from app.framework.interface import Eviction, PostFilterResult
+from app.framework.handle import Eviction
+from app.framework.interface import PostFilterResult
 from app.framework.profile import ProfilePlugins
 from app.framework.runner import Framework, ProfileHandle
 from app.model.objects import (

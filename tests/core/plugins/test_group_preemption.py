@@ -14,10 +14,20 @@ from app.framework.testing import make_node, make_object, make_pod
 from app.model.objects import PodDisruptionBudget
 from app.model.pod_groups import GroupKey, PodGroup
 from app.model.status import Code
-from app.plugins.default_preemption.importance import started_at
+from app.plugins.default_preemption import importance
+from app.plugins.default_preemption.dry_run import DryRunViews
+from app.plugins.default_preemption.importance import (
+    WholeLosses,
+    by_importance,
+    loss,
+    started_at,
+)
+from app.scheduler.attempt import Attempt, Unfit
 from app.state.cluster import Cluster
+from app.state.nominations import NO_PODS
 from app.state.nominator import Nominator
 from app.state.table import NodeTable
+from app.wire.extender_v1 import Victims
 from tests.core.framework.coroutines import finish
 from tests.core.plugins.preemption_world import Extenders, frameworks
 
@@ -239,6 +249,38 @@ def test_room_is_kept_for_nominated_pods_of_other_groups():
     assert world.evicted == ["q"]
 
 
+def test_a_plan_judges_fewer_rows_at_once_if_many_pods_were_removed_from_them(monkeypatch):
+    nodes, pods = 100, 50
+    world = World(**{f"n{i}": pods for i in range(nodes)}).add(group("gang", 10))
+    for i in range(nodes):
+        world.run(f"n{i}", *(pod(f"v{i}-{k}") for k in range(pods)))
+    judged = []
+    take = DryRunViews.take
+    monkeypatch.setattr(
+        DryRunViews,
+        "take",
+        lambda views, positions: judged.append(len(positions)) or take(views, positions),
+    )
+    assert world.preempt(gang(1, cpu=pods + 1), 1).status.message == "pod group is unschedulable"
+    assert sum(judged) == nodes
+    assert max(judged) * pods <= 2048
+
+
+def test_of_nodes_that_cost_the_same_those_with_the_highest_scores_are_taken(monkeypatch):
+    world = World(a=1, b=1, c=1, d=1).add(group("gang", 10), group("whole", 1, mode="PodGroup"))
+    for node in "abcd":
+        world.run(node, pod(f"on-{node}", group="whole"))
+    world.run("d", pod("alone"))
+    points = {"a": 1, "b": 30, "c": 20, "d": 100}
+    monkeypatch.setattr(
+        world.framework,
+        "score",
+        lambda _state, _pod, _memo, view: np.array([points[name] for name in view.names()]),
+    )
+    assert Counter(world.preempt(gang(2), 2).nodes.values()) == {"b": 1, "c": 1}
+    assert sorted(world.evicted) == ["on-a", "on-b", "on-c", "on-d"]
+
+
 def test_without_its_object_a_group_does_not_preempt():
     result = World(a=1).run("a", pod("p")).preempt(gang(1), 1)
     assert result.status.code is Code.Error
@@ -333,7 +375,7 @@ def test_equals_a_naive_search_on_small_clusters(cluster):
     units, whole = [], {}
     for each in pods:
         world.run(each.node_name, each)
-        named = each.spec.scheduling_group and each.spec.scheduling_group.pod_group_name
+        named = _group_of(each)
         if named and groups[named][1] == "PodGroup":
             whole.setdefault(named, []).append(each)
         else:
@@ -402,6 +444,56 @@ def test_pods_of_several_templates_fit_where_the_plan_has_them(cluster, sizes, n
     assert all(room[node] >= 0 for node in used)
 
 
+@given(clusters(), st.integers(0, 3), st.booleans())
+@settings(max_examples=100, deadline=None)
+def test_the_loss_with_whole_groups_is_that_of_all_their_pods(cluster, allowed, guarded):
+    nodes, groups, pods, *_ = cluster
+    world = World(**nodes)
+    world.add(*(group(name, priority, 1, mode) for name, (priority, mode) in groups.items()))
+    if guarded:
+        budget = {
+            "metadata": {"name": "b", "namespace": "default"},
+            "spec": {"selector": {"matchLabels": {"app": "x"}}},
+            "status": {"disruptionsAllowed": allowed, "disruptedPods": {"p0": "2026-01-01"}},
+        }
+        world.cluster.disruption_budgets.store(make_object(PodDisruptionBudget, budget))
+    for each in pods:
+        world.run(each.node_name, each)
+    losses = WholeLosses(world.groups, world.plugin._budgets)
+    for node in nodes:
+        there = by_importance(each for each in pods if each.node_name == node)
+        if there:
+            violations = sum(world.plugin._budgets.violating(there))
+            victims = Victims(tuple(there), violations)
+            assert losses.of(victims) == loss(world.plugin._whole(victims))
+
+
+def test_each_whole_group_is_gone_through_once_for_all_nodes(monkeypatch):
+    nodes, size = 40, 80
+    world = World(**dict.fromkeys((f"n{i}" for i in range(nodes)), 2))
+    world.add(group("victims", 0, 1, "PodGroup"))
+    for i in range(size):
+        world.run(f"n{i % nodes}", pod(f"v{i}", group="victims", started=float(i)))
+    compared = []
+    monkeypatch.setattr(
+        importance, "started_at", lambda each: compared.append(each) or started_at(each)
+    )
+    boss = pod("boss", 2, 100)
+    attempt = Attempt(
+        world.framework,
+        world.table,
+        boss,
+        nominated=lambda _pod: NO_PODS,
+        rng=np.random.default_rng(1),
+    )
+    with pytest.raises(Unfit) as unfit:
+        attempt.find()
+    world.effects.asked = False
+    diagnosis = unfit.value.diagnosis
+    finish(world.plugin.post_filter(attempt.state, boss, diagnosis, world.effects))
+    assert len(world.evicted) == size
+    assert len(compared) < 6 * size
+
+
 def _group_of(one):
-    named = one.spec.scheduling_group
-    return None if named is None else named.pod_group_name
+    return one.pod_group_name or None

@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from app.framework.interface import CycleState, Handle
+from app.framework.handle import Handle
+from app.framework.interface import CycleState
 from app.model.objects import Container, ContainerImage, Node, NodeStatus, ObjectMeta, PodSpec
 from app.model.pod import make_pod
 from app.plugins.image_locality import ImageLocality, normalized

@@ -14,39 +14,41 @@ from app.model.objects import (
     AWSElasticBlockStore,
     AzureDisk,
     ClaimSource,
-    CSIDriver,
-    CSIDriverSpec,
-    CSINode,
-    CSINodeDriver,
-    CSINodeSpec,
-    CSIStorageCapacity,
     EphemeralSource,
     GCEPersistentDisk,
     Node,
     NodeSelector,
     NodeSelectorTerm,
     ObjectMeta,
-    ObjectReference,
     OwnerReference,
+    PodSpec,
+    ResourceRequirements,
+    Volume,
+)
+from app.model.pod import Pod, make_pod
+from app.model.selectors import LabelSelector, Requirement
+from app.model.storage import (
+    CSIDriver,
+    CSIDriverSpec,
+    CSINode,
+    CSINodeDriver,
+    CSINodeSpec,
+    CSIStorageCapacity,
+    ObjectReference,
     PersistentVolume,
     PersistentVolumeClaim,
     PersistentVolumeClaimSpec,
     PersistentVolumeSpec,
     PhaseStatus,
-    PodSpec,
-    ResourceRequirements,
     StorageClass,
     TopologySelectorRequirement,
     TopologySelectorTerm,
-    Volume,
     VolumeAttachment,
     VolumeAttachmentSource,
     VolumeAttachmentSpec,
     VolumeNodeAffinity,
     VolumeNodeResources,
 )
-from app.model.pod import Pod, make_pod
-from app.model.selectors import LabelSelector, Requirement
 from app.state.cluster import Cluster
 from app.state.table import NodeTable
 from app.state.view import DryRunView, View

@@ -4,14 +4,21 @@ from collections import Counter
 
 import msgspec
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from app.framework.interface import NodeLocal
 from app.framework.ranking import INFEASIBLE, Ranking
-from app.model.objects import Node
-from app.model.pod import Pod
+from app.framework.runner import Framework
+from app.framework.testing import make_node
+from app.model.objects import Node, PodSpec
+from app.model.pod import Pod, make_pod
 from app.scheduler.attempt import Attempt, Choice, NoNodesError, Unfit, best
+from app.state.nominations import PodsByRow
 from app.state.scheduler_state import Change
+from app.state.table import NodeTable
+from tests.core.framework.profiles import profile_of
 from tests.core.scheduler.full_state import FullState
 
 NODES = 7
@@ -255,6 +262,75 @@ def test_siblings_are_decided_at_once_where_nodes_have_their_image():
     for number in range(4):
         cluster.decide(1, number)
     assert cluster.at_once == 3
+
+
+# ---------------------------------------------------------------- a profile that rejects no node
+
+
+class Prefers(NodeLocal):
+    """Scores nodes by their rows."""
+
+    NAME = "Prefers"
+
+    def __init__(self, scores) -> None:
+        self.scores = np.array(scores, np.int64)
+        self.version = 0
+
+    def epoch(self) -> int:
+        return self.version
+
+    def score(self, _state, _pod, view):
+        return self.scores[view.rows]
+
+
+class Preferred:
+    """Decisions for one template, of which only the first needs a full pass."""
+
+    def __init__(self, scores) -> None:
+        self.plugin = Prefers(scores)
+        self.table = NodeTable()
+        for number in range(len(scores)):
+            self.table.set_node(make_node(f"node-{number}"))
+        self.pod = make_pod(PodSpec(), namespace="default", name="pod", uid="uid")
+        self.framework = Framework("default-scheduler", profile_of(self.plugin), self.table)
+
+    def choose(self) -> str:
+        attempt = self._attempt()
+        return attempt.choose(attempt.find()).node_name
+
+    def choose_at_once(self) -> str:
+        choice = self._attempt().choose_at_once()
+        assert choice is not None
+        return choice.node_name
+
+    def _attempt(self) -> Attempt:
+        return Attempt(
+            self.framework,
+            self.table,
+            self.pod,
+            nominated=lambda _pod: PodsByRow(self.table.size),
+            rng=np.random.default_rng(1),
+        )
+
+
+@pytest.mark.parametrize("removed", [1, 9])
+@pytest.mark.parametrize("ranked", [False, True])
+def test_a_node_that_is_gone_is_not_chosen(removed, ranked):
+    cluster = Preferred(range(20))
+    assert cluster.choose() == "node-19"
+    if ranked:
+        assert cluster.choose_at_once() == "node-19"
+    for number in range(removed):
+        cluster.table.remove_node(f"node-{19 - number}")
+    assert cluster.choose_at_once() == f"node-{19 - removed}"
+
+
+def test_a_new_epoch_ranks_all_nodes_again():
+    cluster = Preferred([5, 3, 1])
+    assert (cluster.choose(), cluster.choose_at_once()) == ("node-0", "node-0")
+    cluster.plugin.scores[2] = 7
+    cluster.plugin.version += 1
+    assert cluster.choose_at_once() == "node-2"
 
 
 # ---------------------------------------------------------------- the blocks

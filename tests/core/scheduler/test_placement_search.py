@@ -129,6 +129,38 @@ def pods_of(count, cpu=1, first=0, **more):
     return [make_pod(f"p{first + i}", labels={"app": "gang"}, spec=spec) for i in range(count)]
 
 
+TOGETHER = {
+    "affinity": {
+        "podAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": [
+                {
+                    "labelSelector": {"matchLabels": {"app": "gang"}},
+                    "topologyKey": "kubernetes.io/hostname",
+                }
+            ]
+        }
+    }
+}
+
+
+def test_racks_with_too_few_nodes_for_pods_that_keep_apart_are_not_tried():
+    world = World([[8] * 3 for _ in range(5)] + [[8] * 4] + [[8] * 2])
+    pods = pods_of(4, **APART)
+    assert world.result(pods, 4) == (5, [5])
+    for row in world.placements.take([5]).rows[:1].tolist():
+        world.table.add_pod(pods_of(1, first=9, **APART)[0].on(world.table.names[row]))
+    assert world.result(pods, 4) == (None, [])
+
+
+def test_pods_that_attract_each_other_are_tried():
+    world = World([[2, 2], [4, 4]])
+    assert world.result(pods_of(4, **TOGETHER), 4)[0] == 1
+    world.table.add_pod(make_pod("other", labels={"app": "gang"}).on("0-0"))
+    assert world.result(pods_of(2, **TOGETHER), 2)[0] == 0
+    mixed = pods_of(1) + pods_of(3, 1, 1, **TOGETHER)
+    assert World([[2, 2], [4, 4]]).result(mixed, 4)[0] == 1
+
+
 RACKS = st.lists(st.lists(st.integers(1, 6), min_size=1, max_size=4), min_size=1, max_size=6)
 
 

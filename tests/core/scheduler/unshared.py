@@ -4,16 +4,13 @@ from collections.abc import Callable
 from typing import Any
 
 from app.model.devices import DeviceClass, ResourceClaim, ResourceSlice
-from app.model.objects import (
+from app.model.objects import Namespace, PodDisruptionBudget, ReplicaSet, Service
+from app.model.storage import (
     CSIDriver,
     CSINode,
     CSIStorageCapacity,
-    Namespace,
     PersistentVolume,
     PersistentVolumeClaim,
-    PodDisruptionBudget,
-    ReplicaSet,
-    Service,
     StorageClass,
     VolumeAttachment,
 )

@@ -4,15 +4,10 @@ import msgspec
 import pytest
 
 from app.framework.testing import make_node, make_object
-from app.model.objects import (
-    Node,
-    PersistentVolume,
-    PersistentVolumeClaim,
-    PodCondition,
-    StorageClass,
-)
+from app.model.objects import Node, PodCondition
 from app.model.pod import Pod
 from app.model.pod_groups import GROUP_LABEL, LabelledPodGroup, PodGroup
+from app.model.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from tests.core.shadow.playing import Player, world
 
 
@@ -193,6 +188,68 @@ def test_a_burst_moves_few_changes(player):
     assert len(applied) <= 2 * 2 * len(pods)
 
 
+def test_a_verdict_behind_a_backlog_moves_few_changes(player):
+    """Pods wait for seconds, in which many others end: these changes are not undone for each verdict."""
+    large = {"allocatable": {"cpu": "64", "memory": "256Gi", "pods": "200"}}
+    player.node("a", status=large)
+    player.node("closed", status=large, spec={"unschedulable": True})
+    ending = [player.versioned(player.pod(f"old{i:03}"), node_name="closed") for i in range(100)]
+    for old in ending:
+        player.tell(Pod, player.here.state.pods.get(old.key), old)
+    player.schedule("first", spec=requests("100m"))
+    player.catch_up()
+    pods = [player.pod(f"p{i:03}", spec=requests("100m")) for i in range(100)]
+    applied = []
+    apply = player.here.state.apply
+    player.here.state.apply = lambda change, now: applied.append(change) or apply(change, now)
+    for pod, old in zip(pods, ending, strict=True):
+        player.now += 0.02
+        player.gone(old)
+        player.now += 0.02
+        player.show(Pod, pod, player.decide(pod))
+        player.catch_up()
+    assert set(player.classes()) == {"same"}
+    assert len(applied) <= 2 * (len(pods) * 3)
+
+
+def test_a_scheduler_that_is_behind_with_its_watches_is_followed(player):
+    """It does not see a node that the shadow sees. Only every other pod depends on it."""
+    large = {"allocatable": {"cpu": "32", "memory": "128Gi", "pods": "110"}}
+    player.node("a", labels={"only": "a"})
+    closed = make_node("b", spec={"unschedulable": True}, status=large)
+    player.tell(Node, None, closed)
+    for number in range(10):  # the usual latency
+        player.schedule(f"first-{number}", spec=requests("10m"))
+        player.catch_up()
+    pods = []
+    for number in range(10):
+        select = {"nodeSelector": {"only": "a"}} if number % 2 else {}
+        pods.append(player.pod(f"p{number}", spec=requests("10m") | select))
+    player.now += 0.05
+    player.show(Node, closed, make_node("b", status=large))
+    player.now += 0.05
+    for pod in pods:
+        player.show(Pod, pod, player.decide(pod))
+        player.now += 0.01
+        player.catch_up()
+    assert set(player.classes()) == {"same"}
+
+
+def test_pods_that_were_queued_before_are_awaited_behind_any_backlog(player):
+    player.node("a")
+    player.pod("stuck")
+    player.now += 30
+    pods = [player.pod(f"p{number}", spec=requests("100m")) for number in range(2)]
+    player.catch_up()
+    player.now += 60
+    outcomes = [(pod, player.decide(pod)) for pod in pods]
+    player.show(Pod, *outcomes[1])
+    (second,) = player.timeline.ahead
+    assert player.timeline.awaits_earlier(second)
+    player.show(Pod, *outcomes[0])
+    assert not player.timeline.awaits_earlier(second)
+
+
 def test_a_deletion_that_could_not_be_seen_yet_is_no_race(player):
     player.node("a")
     player.node("b", status={"allocatable": {"cpu": "8", "memory": "32Gi", "pods": "110"}})
@@ -358,6 +415,26 @@ def test_the_evicted_pods_are_compared(player, evicted):
         assert verdict.kind == "other-victims"
         assert verdict.victims == ("default/dear",)
         assert verdict.plugins == ("DefaultPreemption",)
+
+
+@pytest.mark.parametrize("evicted", ["v0", "v1", "v2", "dear"])
+def test_victims_that_do_not_show_yet_are_no_difference(player, evicted):
+    """Two of three pods that are alike have to go. A busy scheduler evicts them one after another; the first one shows."""
+    player.node("a", status={"allocatable": {"cpu": "4", "memory": "16Gi", "pods": "110"}})
+    pods = {}
+    for name, priority in (("v0", 0), ("v1", 0), ("v2", 0), ("dear", 50)):
+        waiting = player.pod(name, spec=requests("1") | {"priority": priority})
+        pods[name] = player.versioned(waiting, node_name="a")
+        player.tell(Pod, waiting, pods[name])
+    player.catch_up()
+    preemptor = player.pod("p", spec=requests("2") | {"priority": 100})
+    after = player.decide(preemptor)
+    reason = PodCondition(type="DisruptionTarget", status="True", reason="PreemptionByScheduler")
+    victim = pods[evicted]
+    player.show(Pod, preemptor, after)
+    player.show(Pod, victim, player.versioned(victim, conditions=(reason,)))
+    verdict = player.catch_up()[0]
+    assert verdict.agrees == (evicted != "dear")
 
 
 def test_victims_on_a_node_to_which_others_are_nominated_are_not_compared(player):

@@ -4,8 +4,8 @@ import pytest
 
 from app.framework.testing import make_object
 from app.model.devices import DeviceClass, ResourceClaim, ResourceSlice
-from app.model.objects import PersistentVolume, PersistentVolumeClaim, StorageClass
 from app.model.pod import Pod
+from app.model.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from tests.core.shadow.playing import Player, world
 
 DRIVER = "gpu.example.com"

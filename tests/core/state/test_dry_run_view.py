@@ -1,6 +1,7 @@
 """Imagined worlds: whatever is moved, and in whatever order, the columns say what the pods do."""
 
 import random
+import weakref
 
 import numpy as np
 import pytest
@@ -171,6 +172,20 @@ def test_pods_taken_for_granted_keep_their_ports():
     plain.add(0, other)
     plain.remove(0, guest)
     assert not plain.port_conflicts([port])[0]
+
+
+def test_moves_that_are_summed_up_are_not_kept():
+    scene = Scene(1)
+    counter = scene.table.families.counter("web", web)
+    batch = PodBatch([scene.pod("") for _ in range(5)])
+    kept = weakref.ref(batch)
+    scene.view.add_many(batch, np.arange(5), np.zeros(5, np.intp))
+    for each in batch.pods:
+        scene.note(0, each, added=True)
+    scene.view.sum_up()
+    del batch
+    assert kept() is None
+    scene.check(counter)
 
 
 def test_a_batch_asks_a_counter_once_about_each_pod():

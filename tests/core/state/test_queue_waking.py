@@ -93,6 +93,23 @@ def test_hints_about_many_kinds_of_pods_are_asked_bit_by_bit():
     assert sorted(pop_all(queue, LATER)) == sorted(["p3", f"p{MANY - 1}"])
 
 
+def test_hints_about_the_pods_of_many_pod_groups_are_asked_bit_by_bit():
+    hint = Asked(-1)
+    queue = make_queue([HintRegistration(NODE_ADDED, "Fit", hint)])
+    (template,) = templates(1)
+    for number in range(MANY):
+        pod = make_pod(f"p{number}", template=template, pod_group_name=f"group-{number // 4}")
+        queue.add(pod, NOW)
+        fail_next(queue)
+    queue.move_all(NODE_ADD, None, "node", LATER)
+    asked = [hint.times]
+    while queue.next_flush_time(LATER) == LATER:
+        queue.continue_waking()
+        asked.append(hint.times - sum(asked))
+    assert max(asked) <= 4 * MAX_STEP
+    assert sum(asked) == MANY
+
+
 def test_those_that_are_tried_first_are_woken_first():
     queue = queue_with(Asked())
     for template in templates(10):
@@ -259,6 +276,15 @@ def test_an_event_for_few_of_many_siblings_is_asked_about_these_only():
     queue.move_all(NODE_ADD, None, "node", LATER)
     assert sorted(pop_all(queue, LATER)) == ["p3", "p7"]
     assert hint.times == 2
+
+
+def test_siblings_are_woken_in_the_order_in_which_they_are_named():
+    named = [f"p{number}" for number in range(20)]
+    registration = HintRegistration(NODE_ADDED, "Fit", Asked(), narrow=lambda *_: named)
+    queue = make_queue([registration])
+    waiting(queue, templates(1), count=20)
+    queue.move_all(NODE_ADD, None, "node", LATER)
+    assert pop_all(queue, LATER) == named
 
 
 def test_siblings_whom_any_registration_does_not_narrow_are_all_asked_about():

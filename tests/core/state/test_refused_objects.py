@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.model.objects import Node, ObjectMeta, PersistentVolume, PersistentVolumeClaim
+from app.model.objects import Node, ObjectMeta
 from app.model.pod import Pod
+from app.model.storage import PersistentVolume, PersistentVolumeClaim
 from app.state.cache import Cache
 from app.state.cluster import Cluster
 from app.state.queue.queued_pod import Place

@@ -7,14 +7,9 @@ import msgspec
 import pytest
 
 from app.framework.testing import make_node
-from app.model.objects import (
-    Named,
-    ObjectMeta,
-    PersistentVolume,
-    Service,
-    StorageClass,
-)
+from app.model.objects import Named, ObjectMeta, Service
 from app.model.pod import Pod, PodTemplate
+from app.model.storage import PersistentVolume, StorageClass
 from app.state.cache import Cache
 from app.state.cluster import Cluster
 from app.state.queue.queued_pod import Place

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import time
 
 import msgspec
 import pytest
@@ -86,9 +87,11 @@ def test_an_error_is_enough():
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
-        (b"", "cannot be read"),
-        (b"[" * 100_000, "cannot be read"),
-        ([], "cannot be read"),
+        (b"", "EOF"),
+        (b"[" * 100_000, "exceeded max depth"),
+        ([], "cannot unmarshal array"),
+        (b'{"Answers":[{]', "unexpected EOF"),
+        (b'{"Answers":' + b"[" * 100_000, "exceeded max depth"),
         ({}, "does not have pod ns/a (3 are missing)"),
         ({"Answers": [{"PodUIDs": ["uid-a", "uid-b"]}]}, "does not have pod ns/c (1 are missing)"),
         ({"Answers": [{"PodUIDs": ["uid-a", "uid-a"]}]}, "names pod 'uid-a' twice"),
@@ -123,6 +126,33 @@ def test_a_long_answer_is_decoded_in_steps():
     asked = args(*(([f"p{i}"], names) for i in range(50)))
     body = json.dumps({"Answers": [{"PodUIDs": [f"uid-p{i}" for i in range(50)]}]}).encode()
     assert len(list(GroupReader(asked).steps(body, None))) >= 15
+
+
+@pytest.mark.parametrize("entry", [b"0", b"{}", b'{"PodUIDs":[]}'])
+def test_entries_without_a_pod_are_refused_in_short_steps(entry):
+    body = b'{"Answers":[%b]}' % b",".join([entry] * (group_v1.MAX_ANSWER // (len(entry) + 2)))
+    steps = GroupReader(ASKED).steps(body, None)
+    longest, error = 0.0, None
+    while error is None:
+        began = time.process_time()
+        try:
+            next(steps)
+        except AnswerError as refused:
+            error = refused
+        longest = max(longest, time.process_time() - began)
+    assert "more than 1000 entries" in str(error)
+    assert longest < 0.1
+
+
+def test_names_are_compared_once_for_all_members():
+    """An entry may be about all members, each with other names, and name each node many times."""
+    asked = args(*(([f"p{i}"], [f"n{i}", "n"]) for i in range(300)))
+    uids = [f"uid-p{i}" for i in range(300)]
+    body = json.dumps({"Answers": [{"PodUIDs": uids, "NodeNames": ["n"] * 150_000}]}).encode()
+    began = time.process_time()
+    answer = read(body, asked)
+    assert time.process_time() - began < 0.4
+    assert [verdict.kept for verdict in answer.verdicts] == [["n"]] * 300
 
 
 @given(

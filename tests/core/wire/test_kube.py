@@ -9,15 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.model.devices import ResourceClaim, ResourceSlice
-from app.model.objects import (
-    CSINode,
-    Node,
-    PersistentVolume,
-    PodDisruptionBudget,
-    PodResourceClaimStatus,
-    Service,
-    StorageClass,
-)
+from app.model.objects import Node, PodDisruptionBudget, PodResourceClaimStatus, Service
+from app.model.storage import CSINode, PersistentVolume, StorageClass
 from app.wire.kube import (
     INITIAL_EVENTS_END,
     ApiStatus,
@@ -110,6 +103,17 @@ class TestPod:
         assert list(first.labels.items()) == [("a", "1"), ("b", "2")]
         assert first.owner is second.owner
         assert first.spec.volumes is None
+
+    def test_pods_of_different_pod_groups_share_their_template(self):
+        decoder = PodDecoder()
+        one, other = (
+            decoded(pod(schedulingGroup={"podGroupName": name}), decoder) for name in ("one", "two")
+        )
+        alone = decoded(pod(), decoder)
+        assert one.template is other.template is alone.template
+        names = [each.pod_group_name for each in (one, other, alone)]
+        assert names == ["one", "two", ""]
+        assert one.room().pod_group_name == ""
 
     @pytest.mark.parametrize(
         "other",

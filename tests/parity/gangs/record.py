@@ -1,7 +1,8 @@
 """Records what kube-scheduler makes of the scenarios: ``python -m tests.parity.gangs.record --family plain --first 0 --count 100``.
 
 $KUBEBUILDER_ASSETS names a folder with etcd, kube-apiserver and kube-scheduler. Many scenarios are recorded side by side in one
-cluster. A scenario is recorded several times; one with outcomes that are not always the same is dropped.
+cluster; with ``--batch 1`` each has the cluster for itself, as scenarios of the family "preemption" need: with others beside them,
+pods of others are potential victims. A scenario is recorded several times; one with outcomes that are not always the same is dropped.
 """
 
 import argparse
@@ -31,9 +32,13 @@ _ALL: Final = (
     f"/apis/{scenarios.GROUP_VERSION}/podgroups",
 )
 _GROUP_GATES: Final = sorted({gate for gates in scenarios.GATES.values() for gate in gates})
-#: Seconds between two operations of one scenario, and after a step.
+#: Seconds between two operations of one scenario.
 _PAUSE: Final = 0.02
-_SETTLED: Final = 5.0
+#: Seconds without a change after which a step is over (more than two attempts take), seconds after which it is in any case, and
+#: seconds between two looks.
+_QUIET: Final = 2.5
+_LONGEST: Final = 12.0
+_LOOK: Final = 0.25
 
 
 def _on(gates: Iterable[str]) -> str:
@@ -82,12 +87,23 @@ class _Recorder:
             for number in range(max(len(each.steps) for each in batch)):
                 playing = [(s, s.steps[number]) for s in batch if number < len(s.steps)]
                 list(pool.map(self._step, *zip(*playing, strict=True)))
-                time.sleep(_SETTLED)
-                items = [self._items(path) for path in _ALL]
-                for each, scenario in zip(found, batch, strict=True):
+                now = self._settled(batch)
+                for each, scenario, last in zip(found, batch, now, strict=True):
                     if number < len(scenario.steps):
-                        each.append(outcome(_of(scenario, *items)))
+                        each.append(last)
             list(pool.map(self._end, batch))
+        return found
+
+    def _settled(self, batch: Sequence[Scenario]) -> list[dict[str, Any]]:
+        """The outcomes when they have not changed for a while."""
+        started = changed = time.monotonic()
+        found: list[dict[str, Any]] = []
+        while (now := time.monotonic()) - changed < _QUIET and now - started < _LONGEST:
+            items = [self._items(path) for path in _ALL]
+            last = [outcome(_of(scenario, *items)) for scenario in batch]
+            if last != found:
+                found, changed = last, now
+            time.sleep(_LOOK)
         return found
 
     def _begin(self, scenario: Scenario) -> None:

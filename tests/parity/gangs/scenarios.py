@@ -51,6 +51,10 @@ DIFFERENCES: Final[Mapping[str, str]] = {
     "victims": "pods of lower priority are evicted only if with their room the gang has enough pods",
     "first placement": "of a topology constraint's placements, the one that takes the most pods says why they do not fit",
     "deleted group": "the pods of a deleted group wait for it, and do not fail again after each backoff",
+    "backoff": "a failed group is tried as soon as an event may help it; in kube-scheduler others take the room before its backoff ends",
+    "room": "no pod takes the room of victims that end before the group does, so that it would have to be evicted as well",
+    "whole": "a single pod evicts a group with disruptionMode PodGroup as a whole, or not at all",
+    "order": "of a gang's pods of equal priority that are new the oldest is first; in kube-scheduler usually the one that came last",
 }
 
 

@@ -3,6 +3,7 @@
 import importlib.metadata
 import json
 import logging
+import os
 import re
 import socket
 import subprocess
@@ -437,3 +438,17 @@ def test_the_scheduler_starts_without_the_libraries_that_it_may_never_need():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="threads are counted on Linux")
+def test_the_scheduler_starts_no_threads_for_algebra():
+    code = (
+        "import os, app.cli.root\n"
+        "app.cli.root.main.get_command(None, 'run')\n"
+        "print(len(os.listdir('/proc/self/task')))\n"
+    )
+    env = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env
+    )
+    assert done.stdout == "1\n"

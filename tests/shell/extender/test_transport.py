@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import json
 import socket
+import time
 import tracemalloc
 import zlib
 
@@ -795,3 +796,24 @@ async def test_it_works_again_after_closing(transport):
         await transport.close()
         await post(transport, server.url)
     assert len(server.connections) == 2
+
+
+class Drips:
+    """A body in very small parts, each of which looks like an end."""
+
+    def __init__(self, first, number):
+        self.parts = [first, *[b",{}"] * number, b"]}"]
+
+    def at_eof(self):
+        return not self.parts
+
+    async def readany(self):
+        return self.parts.pop(0)
+
+
+async def test_a_body_in_many_small_parts_costs_little():
+    body = Drips(b'{"NodeNames":[' + b"{}," * 100_000 + b"{}", 2000)
+    began = time.process_time()
+    chunks = await exchange._value(body, 1024 * 1024)
+    assert time.process_time() - began < 0.4
+    assert len(chunks) == 2002

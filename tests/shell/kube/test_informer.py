@@ -100,6 +100,36 @@ async def test_a_second_list_tells_the_difference_only():
         assert informer.statistics().lists == 2
 
 
+async def test_what_has_gone_is_told_before_what_is_new_in_a_list_of_several_parts():
+    transport = FakeTransport([Silence(1), error_line(410)], [Hang()])
+    transport.answers.append(page(service("old", 1), version=2))
+    names = [f"new-{number:04}" for number in range(2 * SLICE)]
+    transport.answers.append(
+        page(*(service(name, 3) for name in names[:SLICE]), version=4, token="more")
+    )
+    transport.answers.append(page(*(service(name, 3) for name in names[SLICE:]), version=4))
+    async with running(transport) as ([informer], [told]):
+        await informer.synced.wait()
+        told.changes.clear()
+        await asyncio.sleep(5)
+        assert told.changes == [("old", None), *((None, name) for name in names)]
+
+
+async def test_a_list_that_failed_adds_nothing():
+    """Its continue token expires behind the first part; an object of that part has gone when the next list comes."""
+    transport = FakeTransport([Silence(1), error_line(410)], [Hang()])
+    transport.answers.append(page(service("old", 1), version=2))
+    transport.answers.append(page(service("gone", 3), service("kept", 3), version=4, token="more"))
+    transport.answers.append(refused(410))
+    transport.answers.append(page(service("kept", 5), service("old", 1), version=6))
+    async with running(transport) as ([informer], [told]):
+        await informer.synced.wait()
+        told.changes.clear()
+        await asyncio.sleep(5)
+        assert told.changes == [(None, "kept")]
+        assert informer.objects["shop/kept"].resource_version == "5"
+
+
 async def test_what_a_list_brings_to_light_may_be_told_in_one_go():
     """Changes and deletions of known objects are told as ever, and first."""
     told, seen = Told(), []

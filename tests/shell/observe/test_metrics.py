@@ -22,8 +22,9 @@ from app.extender.events import (
 )
 from app.framework.testing import make_node, make_object, make_pod
 from app.kube.events import EventStatistics
-from app.model.objects import Node, PodSpec, Service, StorageClass
+from app.model.objects import Node, PodSpec, Service
 from app.model.pod import Pod, PodTemplate
+from app.model.storage import StorageClass
 from app.observe.events import BindingStepFinished, ElectionStatistics, PreemptionFinished
 from app.observe.metrics import gauges
 from app.observe.metrics import resources as resources_module

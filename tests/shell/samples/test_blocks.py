@@ -8,7 +8,8 @@ from aiohttp.test_utils import TestServer
 from app.extender.client import HTTPExtender
 from app.extender.config import ExtenderConfig
 from app.tools.check_extender import CheckOptions, check
-from app.tools.extender_checks import Severity, made_up
+from app.tools.extender_checks import Severity
+from app.tools.extender_samples import made_up
 from extenders.kit import GroupRequest, ReleaseRequest
 from extenders.python.blocks import KEPT, Blocks, application
 from tests.shell.scheduler.test_gangs_with_extenders import member

@@ -61,7 +61,7 @@ class World(LoopWorld):
             [e.name for e in self.chain.extenders],
             reports,
         )
-        self.releases = Releases(self.chain.extenders, self._spawn)
+        self.releases = Releases(self.chain.extenders, self._spawn, self.retries)
         failures = FailureHandler(parts, self, self, self.releases.given_up)
         self.binder = Binder(
             parts,
@@ -79,7 +79,7 @@ class World(LoopWorld):
             rng=rng,
             retries=self.retries,
             serial=SerialGate(self.chain.extenders, self.flusher.notify),
-            superseded=self.releases.superseded,
+            before_asking=self.releases.before_asking,
         )
         self.shadows = ShadowExtenders(
             shadows,

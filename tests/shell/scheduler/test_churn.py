@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from app.framework.testing import make_node, make_object, make_pod
-from app.model import objects
+from app.model import objects, storage
 from app.model.objects import Node
 from app.model.pod import Pod
 from tests.entries import entries, grown, lower_limits
@@ -103,7 +103,7 @@ def some_pods(number: int) -> Iterator[Pod]:
         yield msgspec.structs.replace(pod, raw=raw, nominated_node_name=nominated)
 
 
-def a_volume(number: int, name: str, status: str, **spec: Any) -> objects.PersistentVolume:
+def a_volume(number: int, name: str, status: str, **spec: Any) -> storage.PersistentVolume:
     here = {"key": HOST, "operator": "In", "values": [f"n{number}"]}
     common = {
         "capacity": {"storage": "1Gi"},
@@ -113,10 +113,10 @@ def a_volume(number: int, name: str, status: str, **spec: Any) -> objects.Persis
         "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [here]}]}},
     }
     manifest = {"metadata": {"name": name}, "spec": common | spec, "status": {"phase": status}}
-    return make_object(objects.PersistentVolume, manifest)
+    return make_object(storage.PersistentVolume, manifest)
 
 
-def a_claim(number: int, name: str, size: str, **spec: Any) -> objects.PersistentVolumeClaim:
+def a_claim(number: int, name: str, size: str, **spec: Any) -> storage.PersistentVolumeClaim:
     done = {"pv.kubernetes.io/bind-completed": "yes"} if spec else {}
     common = {
         "storageClassName": "local",
@@ -125,7 +125,7 @@ def a_claim(number: int, name: str, size: str, **spec: Any) -> objects.Persisten
     }
     meta = {"name": name, "namespace": f"ns-{number}", "uid": f"{name}-{number}"}
     manifest = {"metadata": {**meta, "annotations": done}, "spec": common | spec}
-    return make_object(objects.PersistentVolumeClaim, manifest)
+    return make_object(storage.PersistentVolumeClaim, manifest)
 
 
 def some_objects(number: int) -> Iterator[Any]:
@@ -141,8 +141,8 @@ def some_objects(number: int) -> Iterator[Any]:
     yield a_volume(number, f"bound-{number}", "Bound", claimRef=reference)
     yield a_claim(number, "big", "5Gi")
     yield a_claim(number, "bound", "1Gi", volumeName=f"bound-{number}")
-    yield make_object(objects.CSINode, {"metadata": meta, "spec": {"drivers": [driver]}})
-    yield make_object(objects.VolumeAttachment, {"metadata": meta, "spec": attached})
+    yield make_object(storage.CSINode, {"metadata": meta, "spec": {"drivers": [driver]}})
+    yield make_object(storage.VolumeAttachment, {"metadata": meta, "spec": attached})
 
 
 # ---------------------------------------------------------------- the rounds
@@ -213,7 +213,7 @@ async def test_nothing_is_remembered_of_what_has_gone():
             world.telemetry,
         )
         churn.report(None, make_pod("kept", spec=SHARED).on("base-0"))
-        churn.report(None, make_object(objects.StorageClass, LOCAL))
+        churn.report(None, make_object(storage.StorageClass, LOCAL))
         for number in range(ROUNDS // 2):
             assert await churn.round(number) == BOUND_PER_ROUND
         before = entries(remembered, leaving_out=FAKES)

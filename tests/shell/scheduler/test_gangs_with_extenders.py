@@ -614,3 +614,22 @@ class TestDomains:
         racks = [{n[0] for each in r["Members"] for n in each["NodeNames"]} for r in asked(ext)]
         assert racks[0] == {"b"}
         assert racks[-1] == {"a"}
+
+
+async def test_a_gang_is_tried_again_once_when_its_pods_are_to_be_asked_about_again():
+    """Each pod has a timer of its own; the first one that ends brings the others."""
+
+    def reply(verb, request):
+        if verb != "filter":
+            return {"Error": ""}
+        failed = dict.fromkeys(request["NodeNames"], "no licence")
+        body = json.dumps({"NodeNames": [], "FailedNodes": failed}).encode()
+        return ExtenderResponse(200, {"Retry-After": "20"}, body)
+
+    make, made = one_extender(slowly(reply))
+    async with running("n0", extenders=make) as world:
+        gang(world, 5)
+        for number in range(5):
+            world.add(member(f"p{number}"))
+        await world.run_for(130)
+        assert calls(made[0]).count("p0") == 7

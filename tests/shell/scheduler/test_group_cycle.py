@@ -1,5 +1,7 @@
 """Groups of pods are placed together, or not at all."""
 
+import asyncio
+
 import msgspec
 import pytest
 
@@ -7,6 +9,7 @@ from app.framework.testing import make_object, make_pod
 from app.model.objects import PodCondition
 from app.model.pod import Pod
 from app.model.pod_groups import GROUP_LABEL, GroupKey, LabelledPodGroup, LabelledPodGroupStatus
+from app.runtime import tasks
 from app.state.queue.queued_pod import ERROR_BACKOFF, GATED, OUTSIDE, UNSCHEDULABLE
 from tests.shell.extender.fakes import extender
 from tests.shell.scheduler.world import CONFIG, running
@@ -324,3 +327,80 @@ async def test_what_a_gang_gives_up_does_not_wake_its_own_pods():
         await world.run_for(60)
         assert bindings(world) == {}
         assert asked.count("filter") < 400
+
+
+@pytest.fixture
+def pausing(monkeypatch):
+    """A group's cycle lets other tasks run after every pod."""
+    monkeypatch.setattr(tasks, "SLICE", -1)
+
+
+def turns_of(world):
+    """Counts the turns of the event loop between the writes of a group."""
+    turns = []
+
+    async def count():
+        while True:
+            turns.append(len(bindings(world)))
+            await asyncio.sleep(0)
+
+    return turns, asyncio.ensure_future(count())
+
+
+async def test_other_tasks_run_while_the_bindings_of_a_gang_start(pausing):
+    async with running("a", "b", "c") as world:
+        gang(world, 12)
+        for i in range(12):
+            world.add(pod(f"p{i}"))
+        turns, counting = turns_of(world)
+        leading = asyncio.ensure_future(world.lead())
+        while len(bindings(world)) < 12:
+            await asyncio.sleep(0)
+        for task in (counting, leading):
+            task.cancel()
+        assert len({n for n in turns if n}) > 6
+
+
+async def test_other_tasks_run_while_a_gang_is_given_up(pausing):
+    async with running("a", "b") as world:
+        gang(world, 9)
+        pods = [world.add(pod(f"p{i}")) for i in range(9)]
+        leading = asyncio.ensure_future(world.lead())
+        seen = set()
+        while not any(place(world, p) in (UNSCHEDULABLE, ERROR_BACKOFF) for p in pods):
+            await asyncio.sleep(0)
+        while any(place(world, p) not in (UNSCHEDULABLE, ERROR_BACKOFF) for p in pods):
+            seen.add(sum(world.state.cache.is_assumed(p.uid) for p in pods))
+            await asyncio.sleep(0)
+        leading.cancel()
+        assert len(seen) > 6
+
+
+async def test_a_pod_that_goes_while_its_mates_are_bound_is_left_out(pausing):
+    async with running("a", "b") as world:
+        gang(world, 3)
+        pods = [world.add(pod(f"p{i}")) for i in range(8)]
+        leading = asyncio.ensure_future(world.lead())
+        while not bindings(world):
+            await asyncio.sleep(0)
+        last = next(p for p in reversed(pods) if world.state.cache.is_assumed(p.uid))
+        world.change(Pod, last, None)
+        await asyncio.sleep(1)
+        leading.cancel()
+        assert bindings(world).keys() == {p.name for p in pods} - {last.name}
+        assert not world.state.cache.is_assumed(last.uid)
+
+
+async def test_a_gang_whose_bindings_have_begun_is_bound_whole_if_the_process_stops(pausing):
+    async with running("a", "b") as world:
+        gang(world, 8)
+        for i in range(8):
+            world.add(pod(f"p{i}"))
+        leading = asyncio.ensure_future(world.lead())
+        while not bindings(world):
+            await asyncio.sleep(0)
+        assert len(bindings(world)) < 8
+        leading.cancel()
+        await asyncio.wait([leading])
+        await world.scheduler.wind_down(5)
+        assert len(bindings(world)) == 8

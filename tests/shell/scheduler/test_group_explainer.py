@@ -158,8 +158,7 @@ async def test_a_domain_that_was_tried_says_why_a_pod_did_not_fit():
     async with placing(east=[4], west=[4]) as world:
         constrained(world, 2)
         for i in range(2):
-            spec = member("p", topologySpreadConstraints=[spread]).template.spec
-            world.add(make_pod(f"p{i}", labels={"app": "a"}, spec=msgspec.to_builtins(spec)))
+            world.add(member(f"p{i}", labels={"app": "a"}, topologySpreadConstraints=[spread]))
         await world.run_for(0.5)
         told = explainer(world).explain("default", "p0")
     domains = told.group.cycles[-1].domains

@@ -9,7 +9,8 @@ import pytest
 from app.framework.testing import make_node, make_object, make_pod
 from app.model.objects import Node
 from app.model.pod_groups import PodGroup
-from app.scheduler.group_cycle import NO_PLACEMENTS, NO_PREEMPTION_IN_PLACEMENTS, TOO_FEW
+from app.scheduler.group_algorithm import NO_PLACEMENTS, NO_PREEMPTION_IN_PLACEMENTS
+from app.scheduler.group_cycle import TOO_FEW
 from app.state.queue.queued_pod import BACKOFF, UNSCHEDULABLE
 from tests.shell.extender.fakes import extender
 from tests.shell.scheduler.world import CONFIG, GANGS, running
@@ -38,13 +39,13 @@ def add_node(world, name, cpu, rack):
     return node
 
 
-def pod(name, group="gang", cpu="1", **spec):
+def pod(name, group="gang", cpu="1", labels=None, **spec):
     spec = {
         "schedulerName": "default-scheduler",
         "schedulingGroup": {"podGroupName": group},
         "containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}],
     } | spec
-    return make_pod(name, spec=spec)
+    return make_pod(name, labels=labels, spec=spec)
 
 
 def gang(world, size, name="gang", key=RACK):

@@ -80,6 +80,18 @@ async def test_a_group_that_was_scheduled_stays_so(version, type_):
     assert await written(version, group(condition(other, "True")), ("error", "x"))
 
 
+async def test_an_outcome_is_compared_with_what_was_written_last():
+    """The watch does not show the message of the second outcome before the third one."""
+    existing = group(
+        condition(VERSIONS[-1][1], "False")
+        | {"reason": "Unschedulable", "message": "too few", "observedGeneration": 4}
+    )
+    too_few, error = ("unschedulable", "too few"), ("error", "x")
+    sent = await written("v1alpha2", existing, too_few, error, error, too_few, too_few)
+    messages = [each.body["status"]["conditions"][0]["message"] for each in sent]
+    assert messages == ["x", "too few"]
+
+
 async def test_nothing_is_written_where_the_kind_is_not_served():
     assert not await written("", group(), ("scheduled", ""))
 

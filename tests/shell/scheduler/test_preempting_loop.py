@@ -23,6 +23,7 @@ from app.scheduler.parts import Parts
 from app.scheduler.permits import WaitingPods
 from app.scheduler.preemption import Evictor, ExtenderPreemption
 from app.scheduler.profiles import build_state, queue_plugins
+from app.scheduler.releases import Releases
 from app.scheduler.reports import Reports
 from app.scheduler.serial_extenders import SerialGate
 from app.scheduler.status_patches import StatusPatcher
@@ -92,6 +93,7 @@ class World(LoopWorld):
                 rng=rng,
                 retries=None,
                 serial=SerialGate(chain.extenders, self.flusher.notify),
+                before_asking=Releases(chain.extenders, self._spawn, None).before_asking,
             )
         self.loop = SchedulingLoop(
             parts,

@@ -8,7 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from app.extender.chain import ExtenderChain
-from app.framework.interface import CycleState, Eviction
+from app.framework.handle import Eviction
+from app.framework.interface import CycleState
 from app.framework.profile import ProfilePlugins
 from app.framework.runner import Framework
 from app.kube.errors import KubeApiError, NotFound, ServerUnavailable
@@ -25,6 +26,7 @@ from app.scheduler.binding import AssumedPod, Binder
 from app.scheduler.parts import Parts
 from app.scheduler.permits import WaitingPods
 from app.scheduler.preemption import (
+    FAILURE_PAUSE,
     MAX_EVICTING,
     MAX_PREEMPTING,
     Evictor,
@@ -120,6 +122,7 @@ class World:
         self.nominator = Nominator(lambda _: True)
         self.pods = {BOSS.key: BOSS}
         self.activated = []
+        self.activated_at = []
         self.events = []
         self.preempting = []
         self.preempted = []
@@ -159,6 +162,7 @@ class World:
     def _activate(self, pods, now):
         assert now == NOW
         self.activated += [each.name for each in pods]
+        self.activated_at.append(asyncio.get_running_loop().time())
 
     def _event(self, pod, **fields):
         self.events.append((pod.name, fields))
@@ -281,6 +285,17 @@ async def test_a_failure_spares_the_last_victim_and_activates_the_preemptor(verb
     assert w.noted() == [("b", NOTE)]
     assert "Error preempting pod ns/a for pod ns/boss: no" in caplog.text
     assert w.preempted == [False]
+
+
+async def test_a_preemptor_is_held_for_a_pause_after_a_failure_which_delays_no_other():
+    async with world() as w:
+        w.server.faults["patch", "a"] = KubeApiError("refused")
+        await w.evict(pod("a"))
+        assert w.preempted == [False]
+        assert w.evictor.preemptions.has_room
+        assert w.progress.steps[-1] == ("last", "uid-boss", "a")
+    assert w.progress.steps[-1] == ("end", "uid-boss")
+    assert w.activated_at == [LATENCY + FAILURE_PAUSE]
 
 
 async def test_a_failure_with_the_last_victim_activates_the_preemptor(caplog):
@@ -410,7 +425,7 @@ async def test_the_loop_waits_while_many_preemptions_are_under_way():
 class OneExtender:
     """An extender with a preempt verb for pods named boss."""
 
-    ignorable = False
+    ignorable = concerns_all = False
 
     def __init__(self):
         self.asked = []

@@ -62,6 +62,25 @@ async def test_it_arrives_before_the_next_question_about_the_pod():
     assert [verb for verb, _ in ext.fake.requests] == ["filter", "release", "filter"]
 
 
+async def test_the_next_question_about_the_pod_waits_for_the_answer():
+    """Otherwise an extender that handles calls side by side might release what it has just reserved again."""
+    order = []
+
+    async def answer():
+        await asyncio.sleep(3)
+        order.append("released")
+        return {"Error": ""}
+
+    def reply(verb, request):
+        if verb == "release":
+            return answer()
+        order.append(verb)
+        return everything(verb, request)
+
+    await play(reply)
+    assert order == ["filter", "released", "filter"]
+
+
 async def test_a_pod_that_does_not_concern_it_is_not_released():
     world, ext = await play(everything, pod_selector=from_map({"team": "ml"}))
     assert (releases(ext), len(world.bound)) == ([], 1)
@@ -84,7 +103,7 @@ async def test_placements_with_the_same_reason_are_released_together():
     assert len(sent) < 10
 
 
-async def test_a_release_that_hangs_delays_no_pod(monkeypatch):
+async def test_a_release_that_hangs_delays_only_its_own_pod(monkeypatch):
     monkeypatch.setattr("app.scheduler.releases.MAX_PLACEMENTS", 1)
 
     def reply(verb, request):
@@ -111,6 +130,18 @@ async def test_failed_releases_are_counted_and_not_repeated():
     assert world.releases.results() == {(ext.name, "failed"): 1.0}
 
 
+async def test_all_placements_of_a_large_group_are_released():
+    ext = scripted(everything, release_verb="release")
+    async with World(ext).running() as world, asyncio.TaskGroup() as group:
+        found = Releases(
+            [ext], lambda work, name: group.create_task(work, name=name), world.retries
+        )
+        for number in range(1000):
+            found.given_up(world.pod(f"p{number}", cpu="999").on("n1"), "no")
+        await found.finish()
+        assert found.results() == {(ext.name, "sent"): 1000.0}
+
+
 async def test_what_waits_is_bounded():
     ext = scripted(lambda verb, request: asyncio.Event().wait(), release_verb="release")
     async with World(ext).running() as world:
@@ -121,9 +152,71 @@ async def test_what_waits_is_bounded():
             def spawn(work, name):
                 tasks.append(group.create_task(work, name=name))
 
-            found = Releases([ext], spawn)
+            found = Releases([ext], spawn, world.retries)
             for pod in pods:
                 found.given_up(pod, "no")
             assert found.results() == {(ext.name, "too_many_waiting"): 50.0}
             for task in tasks:
                 task.cancel()
+
+
+async def test_a_pod_that_is_rejected_before_a_release_is_heard_is_tried_again():
+    """The one seat is kept for a pod whose binding has failed, until the extender hears of the release."""
+    kept, asked = set(), []
+
+    async def release(request):
+        await asyncio.sleep(2)
+        kept.difference_update(each["PodName"] for each in request["Placements"])
+        return {"Error": ""}
+
+    def reply(verb, request):
+        if verb == "release":
+            return release(request)
+        name = request["Pod"]["metadata"]["name"]
+        asked.append(name)
+        if kept - {name}:
+            return {"NodeNames": [], "FailedNodes": dict.fromkeys(request["NodeNames"], "taken")}
+        kept.add(name)
+        return {"NodeNames": request["NodeNames"]}
+
+    ext = scripted(reply, release_verb="release")
+    async with Failing(ext).running() as world:
+        world.nodes("n1", cpu="99")
+        first = world.pod("first")
+        await until(lambda: world.attempts == ["first"])
+        world.gone(first)
+        world.pod("second")
+        await asyncio.sleep(1.5)
+        assert asked == ["first", "second"]
+        await until(lambda: "second" in world.attempts, seconds=4)
+
+
+class Noted:
+    """Stands in for ExtenderRetries."""
+
+    def __init__(self):
+        self.rejections, self.since = 0, []
+
+    def released(self, _extender, _pods, since):
+        self.since.append(since)
+
+
+async def test_a_release_that_failed_or_was_dropped_counts_for_the_next_one():
+    """What an extender rejected while it had not heard of a placement given up may fit when it has heard of a later one."""
+    unreachable = TransportError(CallOutcome.UNREACHABLE, "connection refused", sent=False)
+    answers = [unreachable, {"Error": ""}, {"Error": ""}]
+    ext, noted = scripted(lambda *_: answers.pop(0), release_verb="release"), Noted()
+    async with World(ext).running() as world, asyncio.TaskGroup() as group:
+        found = Releases([ext], lambda work, name: group.create_task(work, name=name), noted)
+        pod, other = world.pod("p", cpu="999").on("n1"), world.pod("q", cpu="999").on("n1")
+        for noted.rejections in (3, 5, 7):
+            found.given_up(pod, "no")
+            await found.finish()
+        noted.rejections = 11
+        found.given_up(pod, "no")
+        await found.before_asking(pod.uid)
+        noted.rejections = 13
+        answers.append({"Error": ""})
+        found.given_up(other, "no")
+        await found.finish()
+    assert noted.since == [3, 7, 11]

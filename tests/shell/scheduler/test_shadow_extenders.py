@@ -7,7 +7,7 @@ import pytest
 
 from app.extender.errors import CallOutcome, TransportError
 from app.extender.transport import ExtenderResponse
-from app.framework.interface import Eviction
+from app.framework.handle import Eviction
 from app.model.selectors import from_map
 from app.scheduler.shadow_extenders import MAX_CALLS, MAX_WAITING
 from tests.shell.scheduler.extender_world import World, scripted

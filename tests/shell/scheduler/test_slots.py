@@ -1,6 +1,7 @@
 """Slots: so many attempts at a time, in order, and no gap between one and the next."""
 
 import asyncio
+import inspect
 from collections import deque
 
 import pytest
@@ -126,3 +127,13 @@ async def test_a_start_that_is_given_up_takes_no_slot():
     assert bench.begun == ["a", "c"]
     await bench.let_go("c")
     await asyncio.gather(*bench.tasks)
+
+
+async def test_work_whose_task_is_cancelled_before_it_begins_is_closed():
+    bench = Bench(1)
+    work = bench.work("a")
+    await bench.slots.start(work, "a")
+    bench.tasks[0].cancel()
+    await settled()
+    assert inspect.getcoroutinestate(work) == inspect.CORO_CLOSED
+    assert bench.begun == []

@@ -10,6 +10,7 @@ import pytest
 from app.framework.testing import make_pod
 from app.kube.errors import NotFound, ServerUnavailable
 from app.model.budget import ByteBudget
+from app.model.objects import PodCondition
 from app.runtime.tasks import Spawn, spawn
 from app.scheduler import status_patches
 from app.scheduler.status_patches import (
@@ -36,6 +37,8 @@ class Server:
     def __init__(self):
         self.written, self.faults = [], {}
         self.under_way, self.hanging = set(), set()
+        #: The pods that were given with the patches in ``written``.
+        self.pods = []
 
     async def patch_pod_status(self, pod, *, condition, nominated_node_name, now):
         assert pod.uid not in self.under_way, "two patches of one pod at the same time"
@@ -52,6 +55,7 @@ class Server:
             assert condition[:2] == ("PodScheduled", "False")
             _type, _status, reason, message = condition
         patch = StatusPatch(reason, message, nominated_node_name)
+        self.pods.append(pod)
         self.written.append((pod.name, patch, asyncio.get_running_loop().time()))
 
     def names(self):
@@ -277,3 +281,77 @@ async def test_patches_that_wait_are_bounded(monkeypatch):
         await w.patcher.finish()
         assert w.patcher.dropped == 7
     assert w.server.names() == ["p0", "p1", "held"]
+
+
+def waiting(version, message="0/1 nodes are available", node=""):
+    """A pod as the watch shows it in some version."""
+    condition = PodCondition("PodScheduled", "False", "Unschedulable", message, "then")
+    return msgspec.structs.replace(
+        make_pod("a"),
+        resource_version=version,
+        conditions=(condition,),
+        nominated_node_name=node,
+    )
+
+
+OTHER = StatusPatch("Unschedulable", "other", "node-1")
+FIRST = StatusPatch("Unschedulable", "0/1 nodes are available", "")
+
+
+@pytest.mark.parametrize("pause", [0.0, 2 * LATENCY])
+async def test_a_status_that_was_replaced_is_written_again_before_the_watch_shows_the_other(pause):
+    async with world() as w:
+        w.patcher.put(waiting("1"), OTHER, NOW)
+        await asyncio.sleep(pause)
+        w.patcher.put(waiting("1"), FIRST, NOW)
+        await asyncio.sleep(3 * LATENCY)
+        w.patcher.put(waiting("1"), FIRST, NOW)
+    assert [patch for _name, patch, _time in w.server.written] == [OTHER, FIRST]
+    [first, second] = w.server.pods
+    assert first.condition("PodScheduled").message == "0/1 nodes are available"
+    assert second.condition("PodScheduled") == msgspec.structs.replace(
+        first.condition("PodScheduled"), message="other"
+    )
+    assert second.nominated_node_name == "node-1"
+
+
+async def test_a_status_that_the_watch_shows_counts_more_than_what_was_written():
+    async with world() as w:
+        w.patcher.put(waiting("1"), OTHER, NOW)
+        await asyncio.sleep(2 * LATENCY)
+        w.patcher.put(waiting("2"), FIRST, NOW)
+        w.patcher.put(waiting("3"), OTHER, NOW)
+    assert [patch for _name, patch, _time in w.server.written] == [OTHER, OTHER]
+
+
+async def test_only_so_many_written_patches_are_remembered(monkeypatch):
+    monkeypatch.setattr(status_patches, "MAX_WRITTEN", 2)
+    async with world() as w:
+        for name in ("a", "b", "c"):
+            w.put(name)
+            await asyncio.sleep(2 * LATENCY)
+        for name in ("c", "b", "a"):
+            w.put(name)
+        w.put("long", StatusPatch("Unschedulable", "x" * 5000))
+        await asyncio.sleep(2 * LATENCY)
+        w.put("long", StatusPatch("Unschedulable", "x" * 5000))
+    assert w.server.names() == ["a", "b", "c", "a", "long", "long"]
+
+
+async def test_what_was_written_is_forgotten_when_the_watch_shows_the_pod():
+    async with world() as w:
+        w.patcher.put(waiting("1"), OTHER, NOW)
+        await asyncio.sleep(2 * LATENCY)
+        w.patcher.shown(waiting("1"))
+        w.patcher.put(waiting("1"), OTHER, NOW)
+    assert [patch for _name, patch, _time in w.server.written] == [OTHER, OTHER]
+
+
+async def test_patches_before_the_watch_shows_any_add_up():
+    async with world() as w:
+        w.patcher.put(waiting("1"), StatusPatch("Unschedulable", "other"), NOW)
+        await asyncio.sleep(2 * LATENCY)
+        w.patcher.put(waiting("1"), StatusPatch(nominated_node="node-1"), NOW)
+        await asyncio.sleep(2 * LATENCY)
+        w.patcher.put(waiting("1"), OTHER, NOW)
+    assert len(w.server.written) == 2

@@ -8,9 +8,10 @@ import pytest
 
 from app.framework.testing import make_object, make_pod
 from app.model.devices import ResourceClaim
-from app.model.objects import Namespace, StorageClass, VolumeAttachment
+from app.model.objects import Namespace
 from app.model.pod import Pod
 from app.model.selectors import from_map
+from app.model.storage import StorageClass, VolumeAttachment
 from app.scheduler.status_patches import StatusPatch
 from app.state.queue.queued_pod import Place
 from app.state.queue.unschedulable_pods import MAX_STEP

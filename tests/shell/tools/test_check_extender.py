@@ -16,7 +16,8 @@ from app.extender.config import (
     Verb,
 )
 from app.tools.check_extender import CheckOptions, check
-from app.tools.extender_checks import Severity, made_up
+from app.tools.extender_checks import Severity
+from app.tools.extender_samples import made_up
 from extenders.kit import Filtered, GroupAnswer, Refusal, make_app
 from extenders.kit.testing import serving
 from tests.shell.extender.servers import Server

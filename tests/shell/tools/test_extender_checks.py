@@ -12,10 +12,9 @@ from app.tools.extender_checks import (
     compare_forms,
     compare_repeats,
     examine,
-    from_manifests,
     has_errors,
-    made_up,
 )
+from app.tools.extender_samples import from_manifests, made_up
 from app.wire.envelope import DecodeError
 
 JSON = {"Content-Type": "application/json; charset=utf-8"}

@@ -1,5 +1,7 @@
 """A shadow's connection to the API server: what the server says about itself may be anything."""
 
+import asyncio
+import gc
 from pathlib import Path
 
 import msgspec
@@ -7,12 +9,16 @@ import pytest
 from click.testing import CliRunner
 
 from app.cli.root import main
+from app.framework.testing import make_pod
 from app.kube.errors import ConnectionFailed
 from app.kube.transport import Response
+from app.model.pod import Pod
 from app.runtime.clock import SystemClock
 from app.settings.load import Loaded, Settings
+from app.state.scheduler_state import Change
 from app.tools.shadow.run import Shadow, ShadowOptions
 from app.tools.shadow.verdict import Verdict
+from tests.shell.clock import LoopClock
 
 
 class Server:
@@ -83,3 +89,35 @@ def test_what_pods_write_does_not_reach_the_terminal(tmp_path, output):
         assert "\x1b" not in result.stdout
         assert "\x07" not in result.stdout
     assert ("<b>" in result.stdout) == (output != "html")
+
+
+@pytest.mark.looptime
+async def test_changes_that_come_one_after_another_are_taken_over_together(monkeypatch):
+    """A change costs less than the process waking up for it. None is held back for much longer."""
+    shadow = Shadow(Loaded(Settings()), ShadowOptions(), LoopClock(), lambda _: None)
+    clock, held, wakes = LoopClock(), [], []
+    advance, catch_up = shadow.timeline.advance, shadow._catch_up
+
+    def advancing():
+        held.append(clock.steady() - shadow.timeline.ahead[0].at)
+        return advance()
+
+    async def catching_up():
+        wakes.append(clock.steady())
+        await catch_up()
+
+    for name in ("freeze", "set_threshold"):  # of the test's process
+        monkeypatch.setattr(gc, name, lambda *_: None)
+    monkeypatch.setattr(shadow.timeline, "advance", advancing)
+    monkeypatch.setattr(shadow, "_catch_up", catching_up)
+    running = asyncio.create_task(shadow._run(Server(b"{}")))
+    await asyncio.sleep(0.001)
+    for number in range(500):
+        shadow._take(Change(Pod, None, make_pod(f"p{number}")))
+        await asyncio.sleep(0.002)
+    await asyncio.sleep(1.0)
+    running.cancel()
+    assert len(held) == 500
+    assert min(held) >= 0.15
+    assert max(held) < 0.2
+    assert len(wakes) < 50

@@ -3,7 +3,7 @@
 import random
 import string
 
-from app.framework.interface import Handle
+from app.framework.handle import Handle
 from app.model.objects import (
     Affinity,
     LabelSelector,

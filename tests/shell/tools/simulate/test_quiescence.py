@@ -105,6 +105,24 @@ async def test_all_is_decided_idle_and_quiet(said):
     assert looks[-1] == 5
 
 
+async def test_pods_of_groups_are_not_counted_while_others_get_nodes(said, monkeypatch):
+    """Each count looks at all pods of the cluster."""
+    cluster, counts = EmbeddedCluster(), []
+    said["text"] = metrics()
+    held = SimulatedGroups.held
+    monkeypatch.setattr(SimulatedGroups, "held", lambda self: counts.append(1) or held(self))
+    waiting = asyncio.create_task(settling(cluster, lambda _pod: "w").wait(lambda _bound: None))
+    cluster.apply(PODS, pod("p"))
+    for number in range(100):
+        cluster.apply(PODS, pod(f"q-{number}", nodeName="n"))
+        await asyncio.sleep(QUIET / 10)
+    assert not counts
+    await asyncio.sleep(QUIET)
+    assert counts
+    cluster.apply(PODS, pod("p") | {"status": {"conditions": [REFUSED]}})
+    await asyncio.wait_for(waiting, 2 * QUIET)
+
+
 async def test_pods_on_their_way_out_are_waited_for(said):
     cluster = EmbeddedCluster()
     said["text"] = metrics()

@@ -1,0 +1,402 @@
+"""Finds nodes for the pods of a group, and counts each pod on its node.
+
+The pods are decided one after another, on the real table. If the group has a topology constraint, they are decided in one
+placement after another. A preemption is planned for a pod, or for the group as a whole, and nothing is written.
+"""
+
+import contextlib
+import functools
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Final, cast
+
+import numpy as np
+
+from app.extender.errors import ExtenderError
+from app.framework.diagnosis import Diagnosis
+from app.framework.handle import Effects, Eviction
+from app.framework.interface import GroupMember
+from app.framework.runner import Framework
+from app.model.gotext import quote
+from app.model.pod import Pod, PodTemplate
+from app.model.status import SchedulingError
+from app.observe.events import NodeSelected
+from app.scheduler.ask_ahead import AskAhead
+from app.scheduler.attempt import NO_NODES, Attempt, Choice, NoNodesError, Unfit
+from app.scheduler.binding import AssumedPod
+from app.scheduler.extender_cycle import ExtenderCycle, in_turns
+from app.scheduler.failures import GONE, FailureHandler
+from app.scheduler.group_members import UNSCHEDULABLE, CycleMembers, GroupFault, Member
+from app.scheduler.parts import Parts
+from app.scheduler.placement_search import PlacementSearch, rejecting_plugins
+from app.scheduler.slots import Slots
+from app.state.cache import CacheError
+from app.state.columns.labels import Mask
+from app.state.queue.queued_pod import QueuedPod
+
+log = logging.getLogger(__name__)
+
+#: Returns an attempt for a popped pod; None for one that must not be tried, which is dropped.
+AttemptFor = Callable[[QueuedPod], Attempt | None]
+
+NO_PLACEMENTS: Final = "no feasible placements found"
+NO_PREEMPTION_IN_PLACEMENTS: Final = (
+    "workload aware preemption is not supported for pod groups with scheduling constraints"
+)
+NO_PREEMPTION: Final = (
+    "default preemption plugin is not registered, workload aware preemption is disabled"
+)
+_NONE_OF: Final = "0/{} placements are available, first placement status: {}"
+_SCHEDULERS: Final = (
+    "all pods in a single pod group should have the same .spec.schedulerName set, got: {} and {}"
+)
+#: Of Kubernetes 1.37, as is _POLICIES.
+_PRIORITIES: Final = (
+    "all pods in a single pod group should have the same priority as the pod group's priority, "
+    "got {} and {}"
+)
+_POLICIES: Final = (
+    "all pods in a single pod group should have the same preemption policy, got {} and {}"
+)
+
+
+class _HeldEffects:
+    """Effects that keep evictions until it is known whether they help the group."""
+
+    def __init__(self, effects: Effects) -> None:
+        self._effects: Final = effects
+        self.evictions: Final[list[Eviction]] = []
+
+    def evict(self, eviction: Eviction) -> None:
+        self.evictions.append(eviction)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._effects, name)
+
+
+class GroupAlgorithm:
+    """The search for nodes in one cycle of one group."""
+
+    def __init__(
+        self,
+        parts: Parts,
+        members: CycleMembers,
+        *,
+        effects: Effects,
+        extenders: ExtenderCycle | None,
+        failures: FailureHandler,
+        attempt_for: AttemptFor,
+        slots: Slots,
+    ) -> None:
+        """``extenders`` are asked ahead of a pod's turn in free ``slots``."""
+        self._state: Final = parts.state
+        self._groups: Final = parts.state.cluster.pod_groups
+        self._clock: Final = parts.clock
+        self._rng: Final = parts.rng
+        self._emit: Final = parts.sink
+        self._members: Final = members
+        self._effects: Final = _HeldEffects(effects)
+        self._extenders: Final = extenders
+        self._failures: Final = failures
+        self._attempt_for: Final = attempt_for
+        group = members.group
+        self._questions: Final = (
+            None
+            if extenders is None
+            else extenders.questions(members.key, None if group is None else group.min_count)
+        )
+        self._ahead: Final = (
+            None
+            if extenders is None or self._questions is None
+            else AskAhead(extenders, self._questions, self._attempt_ahead, slots)
+        )
+        self._framework: Framework | None = None
+        #: Returns the nodes of the placement that is tried (see Attempt); None: all nodes.
+        self._within: Callable[[], Mask] | None = None
+        #: The search for a placement, if the group has a topology constraint.
+        self.search: PlacementSearch | None = None
+        #: The group's message if too few pods get a node.
+        self.why = UNSCHEDULABLE
+        #: Why no preemption gives the group enough room; "" if none was planned.
+        self.no_preemption = ""
+        #: If a preemption of the whole group gives it enough room: where its pods fit then (nodes by uid).
+        self.planned: Mapping[str, str] | None = None
+        #: Plugins whose events may help a pod in a placement that was not tried, by template.
+        self.elsewhere: Mapping[PodTemplate, frozenset[str]] = {}
+        #: Preemptions that give room to pods that are counted on their nodes, or to the group.
+        self.evictions: Final = self._effects.evictions
+
+    async def place(self) -> None:
+        """Counts the pods that fit on their nodes, and those for which a pod's own preemption makes room. Raises GroupFault."""
+        self._check_profiles()
+        if self._members.is_newer:
+            self._check_alike()
+        if self._groups.topology:
+            self.search = self._start_search()
+        if self.search is not None:
+            await self._place_together(self.search)
+        elif self.why is not NO_PLACEMENTS:
+            await self._place_each()
+
+    async def preempt_whole(self) -> None:
+        """Plans a preemption for the group as a whole. Raises GroupFault."""
+        plugin = None if self._framework is None else self._framework.pod_group_post_filter
+        if plugin is None:
+            self.no_preemption = NO_PREEMPTION
+            return
+        group = self._members.group
+        if group is not None and group.topology_key:
+            self.no_preemption = NO_PREEMPTION_IN_PLACEMENTS
+            return
+        members = [
+            GroupMember(member.pod, member.fits, self._refused(member)) for member in self._members
+        ]
+        effects, needed = cast("Effects", self._effects), self._members.needed
+        result = await plugin.pod_group_post_filter(self._members.key, members, needed, effects)
+        if result.status.ok:
+            self.planned = result.nodes
+        elif result.status.code.rejected:
+            self.no_preemption = result.status.message
+        else:
+            raise GroupFault(result.status.message)
+
+    def _refused(self, member: Member) -> frozenset[str]:
+        """The nodes that extenders rejected for a pod."""
+        if member.diagnosis is None:
+            return frozenset()
+        names = self._state.table.names
+        return frozenset(names[row] for row in member.diagnosis.by_row)
+
+    # ------------------------------------------------------------ all pods
+
+    def _check_profiles(self) -> None:
+        profiles = sorted({member.profile for member in self._members})
+        if len(profiles) > 1:
+            raise GroupFault(_SCHEDULERS.format(*map(quote, profiles[:2])))
+
+    def _check_alike(self) -> None:
+        """Checks what the versions of Kubernetes 1.37 demand of a group's pods. Raises GroupFault."""
+        group = self._members.group
+        known = self._groups.members(self._members.key)
+        pods = [*known.scheduled.values(), *(member.pod for member in self._members)]
+        if group is None or not pods:
+            return
+        for pod in pods:
+            if pod.priority != group.priority:
+                raise GroupFault(_PRIORITIES.format(pod.priority, group.priority))
+        policies = sorted({pod.spec.preemption_policy or "PreemptLowerPriority" for pod in pods})
+        if len(policies) > 1:
+            raise GroupFault(_POLICIES.format(*policies[:2]))
+
+    def _start_search(self) -> PlacementSearch | None:
+        """The search for a placement; None if the pods may use all nodes, or none. Raises GroupFault."""
+        attempts = []
+        for member in self._members:
+            attempt = self._attempt_for(member.queued)
+            if attempt is None:
+                self._members.remove(member)
+            else:
+                attempts.append(attempt)
+        if not attempts:
+            return None
+        framework, pods = attempts[0].framework, [attempt.pod for attempt in attempts]
+        try:
+            placements = framework.placements.generate(self._members.key)
+            count = 1 if placements is None else len(placements)
+            self.why = _NONE_OF.format(count, UNSCHEDULABLE) if count else NO_PLACEMENTS
+            if placements is None:
+                return None
+            if not count:
+                self._reject_all(framework.placements.generator)
+                return None
+            self.elsewhere = rejecting_plugins(framework, placements, pods)
+            needed = self._members.needed
+            return PlacementSearch(
+                framework, self._state.table, placements, pods, needed, self._rng
+            )
+        except SchedulingError as error:
+            raise GroupFault(str(error)) from error
+
+    def _reject_all(self, plugin: str) -> None:
+        """No pod is tried: there is no placement."""
+        for member in self._members:
+            member.message = NO_PLACEMENTS
+            member.diagnosis = Diagnosis(node_count=0)
+            member.diagnosis.unschedulable_plugins.add(plugin)
+
+    async def _place_together(self, search: PlacementSearch) -> None:
+        """Places the pods in the best placement that takes enough of them, else in one that takes many."""
+        everyone = tuple(self._members)
+        chosen: dict[int, list[Choice | None]] = {}
+        number = search.next()
+        while number is not None:
+            self._within = functools.partial(search.placements.mask, number)
+            await self._place_each(search.needed)
+            because = next((member.message for member in everyone if member.message), "")
+            search.record(number, [member.assumed is not None for member in everyone], because)
+            chosen[number] = [member.choice for member in everyone]
+            following = search.next()
+            if following is None and search.is_best(number):
+                return
+            await self._members.place_again()
+            self.evictions.clear()
+            number = following
+        best = search.best()
+        nearest = search.nearest() if best is None else best
+        self._within = functools.partial(search.placements.mask, nearest)
+        if best is None:
+            await self._place_each()
+            return
+        await self._ask_group()
+        for member, choice in zip(everyone, chosen[best], strict=True):
+            if member in self._members:
+                await self._place(member, choice)
+                await self._members.slice.pause()
+
+    async def _place_each(self, needed: int = 0) -> None:
+        """Places one pod after another; ends when fewer than ``needed`` can be placed."""
+        possible = len(self._members)
+        await self._ask_group()
+        async with self._asking_ahead():
+            for member in self._members:
+                await self._place(member)
+                possible -= member.assumed is None
+                if possible < needed:
+                    return
+                await self._members.slice.pause()
+
+    # ------------------------------------------------------------ one pod
+
+    async def _place(self, member: Member, known: Choice | None = None) -> None:
+        """Assumes a pod on its node, if there is one; on the ``known`` one if it still fits. Raises GroupFault."""
+        if self._ahead is not None:
+            self._ahead.turn_of(member.queued)
+        attempt = self._attempt_for(member.queued)
+        if attempt is None:
+            self._members.remove(member)
+            return
+        self._framework = attempt.framework
+        attempt.within = self._within
+        started = self._clock.monotonic()
+        try:
+            try:
+                if (
+                    known is not None
+                    and not self._is_reserved(attempt.pod)
+                    and await self._still_fits(attempt, known)
+                ):
+                    choice = known
+                else:
+                    choice = await self._choose(attempt)
+                self._assume(member, attempt, choice, self._clock.monotonic() - started)
+            except Unfit as unfit:
+                await self._preempt(member, attempt, unfit.diagnosis)
+        except NoNodesError:
+            raise GroupFault(NO_NODES, member) from None
+        except (SchedulingError, CacheError) as error:
+            raise GroupFault(str(error), member) from error
+        except Exception as error:
+            log.exception("Error scheduling pod %s", member.pod.key)
+            raise GroupFault(f"{type(error).__name__}: {error}", member) from error
+
+    def _is_reserved(self, pod: Pod) -> bool:
+        """Whether an extender may have reserved something for the pod when it was last asked: it has to be asked again."""
+        extenders = self._extenders
+        return extenders is not None and extenders.concerns(pod) and not extenders.may_overlap(pod)
+
+    async def _still_fits(self, attempt: Attempt, choice: Choice) -> bool:
+        if self._state.table.row_of.get(choice.node_name) != choice.row:
+            return False
+        rows = np.array([choice.row], np.intp)
+        fits = await in_turns(attempt, lambda: attempt.still_fits(rows))
+        return bool(fits[0])
+
+    async def _choose(self, attempt: Attempt) -> Choice:
+        ask = None
+        if self._extenders is not None and self._questions is not None:
+            ask = await self._extenders.take_turn(attempt.pod, self._questions)
+        if ask is not None:
+            return await ask(attempt)
+        choice = attempt.choose_at_once()
+        if choice is None:
+            choice = attempt.choose(await in_turns(attempt, attempt.find))
+        return choice
+
+    def _assume(self, member: Member, attempt: Attempt, choice: Choice, seconds: float) -> None:
+        """Counts the pod on its node, which took ``seconds`` to choose, and reserves. Raises CacheError, SchedulingError."""
+        pod, framework = attempt.pod, attempt.framework
+        member.queued.pod = pod
+        if not self._members.waits(pod):
+            self._members.drop(member)
+            self._failures.given_up(pod.on(choice.node_name), GONE)
+            return
+        assumed = self._count(member, attempt, choice)
+        status = framework.reserve(attempt.state, assumed, choice.node_name)
+        if status.ok:
+            self._emit(
+                NodeSelected(
+                    member.queued,
+                    framework.profile_name,
+                    choice.node_name,
+                    choice.feasible,
+                    choice.evaluated,
+                    seconds,
+                    attempt.scores,
+                )
+            )
+            return
+        self._members.take_back(member)
+        if not status.code.rejected:
+            raise SchedulingError(status.message)
+        member.diagnosis = Diagnosis(node_count=1, absent=status)
+        member.diagnosis.unschedulable_plugins.add(status.plugin)
+        member.message = member.diagnosis.message()
+
+    async def _preempt(self, member: Member, attempt: Attempt, diagnosis: Diagnosis) -> None:
+        """Runs PostFilter. If it finds room by a preemption, the pod counts there for the rest of the cycle."""
+        member.diagnosis = diagnosis
+        member.message, member.nominated = await self._failures.post_filter(
+            attempt, diagnosis, cast("Effects", self._effects)
+        )
+        node = member.nominated
+        row = self._state.table.row_of.get(node) if node else None
+        if node and row is not None and self._members.waits(attempt.pod):
+            self._count(member, attempt, Choice(row, node, 0, 0), preempts=True)
+
+    def _count(
+        self, member: Member, attempt: Attempt, choice: Choice, *, preempts: bool = False
+    ) -> Pod:
+        """Assumes the pod on its node. Raises CacheError."""
+        pod = self._state.assume(attempt.pod, choice.node_name)
+        assumed = AssumedPod(
+            member.queued, pod, choice, attempt.framework, attempt.state, self._members.started
+        )
+        self._members.assume(member, assumed, preempts=preempts)
+        return pod
+
+    # ------------------------------------------------------------ extenders
+
+    async def _ask_group(self) -> None:
+        """Asks the extenders that want to be asked about the whole group at once. Raises GroupFault."""
+        extenders = self._extenders
+        if extenders is None or self._questions is None or not extenders.asks_about_groups:
+            return
+        attempts = [self._attempt_ahead(member.queued) for member in self._members]
+        try:
+            await extenders.ask_group(
+                [attempt for attempt in attempts if attempt is not None], self._questions
+            )
+        except ExtenderError as error:
+            raise GroupFault(str(error)) from error
+
+    def _asking_ahead(self) -> AbstractAsyncContextManager[None]:
+        if self._ahead is None:
+            return contextlib.nullcontext()
+        return self._ahead.during(member.queued for member in self._members)
+
+    def _attempt_ahead(self, queued: QueuedPod) -> Attempt | None:
+        attempt = self._attempt_for(queued) if self._members.waits(queued.pod) else None
+        if attempt is not None:
+            attempt.within = self._within
+        return attempt
