@@ -17,17 +17,25 @@ OURS, THEIRS = "aiokube-scheduler", "default-scheduler"
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory):
+def bare(tmp_path_factory):
     with RealApiServer(tmp_path_factory.mktemp("real")).running() as started:
         for name in ("shop", "other"):
             namespace = {"metadata": {"name": name}}
             started.call("POST", "/api/v1/namespaces", namespace)
-        policy, binding = yaml.safe_load_all(MANIFEST.read_text())
-        started.call("POST", f"{POLICIES}ies", policy)
-        started.call("POST", f"{POLICIES}ybindings", binding)
-        # An API server that has just learnt of a policy does not apply it to every request at first.
-        wait_for("the policy", lambda: applied(started), 60)
         yield started
+
+
+@pytest.fixture
+def server(bare):
+    policy, binding = yaml.safe_load_all(MANIFEST.read_text())
+    bare.call("POST", f"{POLICIES}ies", policy)
+    bare.call("POST", f"{POLICIES}ybindings", binding)
+    # An API server that has just learnt of a policy does not apply it to every request at first.
+    wait_for("the policy", lambda: applied(bare), 60)
+    yield bare
+    for each in bare.call("GET", f"{POLICIES}ybindings")["items"]:
+        bare.call("DELETE", f"{POLICIES}ybindings/{each['metadata']['name']}")
+    bare.call("DELETE", f"{POLICIES}ies/{policy['metadata']['name']}")
 
 
 def applied(server):
