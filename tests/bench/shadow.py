@@ -293,8 +293,14 @@ def _kinds(common_times: int) -> list[Callable[[Object, int], None]]:
     return [*common * (common_times - 1), *rare, *common]
 
 
-#: How often the common kinds come for each time that the rare ones do.
-_MIXES: Final = {"hard": tuple(_kinds(3)), "light": tuple(_kinds(12))}
+_SIMPLE: Final = ("plain", "selecting", "tolerating", "zones", "large")
+#: How often the common kinds come for each time that the rare ones do. kube-scheduler binds 100 pods a second to 5000 nodes only if
+#: all of them are simple.
+_MIXES: Final = {
+    "hard": tuple(_kinds(3)),
+    "light": tuple(_kinds(12)),
+    "simple": tuple(kind for kind in _kinds(12) if kind.__name__ in _SIMPLE),
+}
 #: Of each so many volumes, the first is made for the claim, the others are there.
 _PROVISIONED: Final = 2
 
