@@ -55,7 +55,7 @@ def test_as_json_each_scheduler_has_a_line():
     assert {json.loads(line)["workload"] for line in lines} == {"plain"}
 
 
-@pytest.mark.parametrize("name", ["bound volumes", "churn", "200 pods/s in bursts"])
+@pytest.mark.parametrize("name", ["a DaemonSet", "bound volumes", "churn", "200 pods/s in bursts"])
 def test_a_workload_runs_from_start_to_end(name):
     arguments = ["--only", name, "--nodes", "60", "--pods", "8", "--output", "json"]
     ran = CliRunner().invoke(suite.main, arguments, catch_exceptions=False)

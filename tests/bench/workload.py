@@ -28,6 +28,12 @@ SHAPES: Final = (
     "unschedulable",
     "churn",
     "templates",
+    "nodeaffinity",
+    "daemonset",
+    "namespaces",
+    "ratherspread",
+    "ratherapart",
+    "rathertogether",
 )
 GROUP_VERSION: Final = "scheduling.k8s.io/v1alpha2"
 RACK: Final = "bench.aiokube-scheduler.io/rack"
@@ -39,6 +45,7 @@ _GROUPS: Final = 200
 _TYPES: Final = ("m5.large", "m5.xlarge", "m5.2xlarge")
 _VICTIMS_PER_NODE: Final = 4
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+_SOME_ZONES: Final = {"key": ZONE, "operator": "In", "values": ["zone-1", "zone-2"]}
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
@@ -324,6 +331,34 @@ def _one_of_many(pod: Object, number: int) -> None:
     pod["spec"]["containers"][0]["resources"]["requests"]["memory"] = memory
 
 
+def _in_zones(pod: Object, _number: int) -> None:
+    term = {"matchExpressions": [_SOME_ZONES]}
+    pod["spec"]["affinity"] = {"nodeAffinity": {_REQUIRED: {"nodeSelectorTerms": [term]}}}
+
+
+def _of_daemonset(pod: Object, number: int) -> None:
+    """One node for each pod, as the DaemonSet controller asks for it."""
+    name = {"key": "metadata.name", "operator": "In", "values": [f"node-{number:05d}"]}
+    term = {"matchFields": [name]}
+    pod["spec"]["affinity"] = {"nodeAffinity": {_REQUIRED: {"nodeSelectorTerms": [term]}}}
+
+
+def _apart_in_namespaces(pod: Object, number: int) -> None:
+    _antiaffinity(pod, number)
+    [term] = pod["spec"]["affinity"]["podAntiAffinity"][_REQUIRED]
+    term["namespaceSelector"] = {"matchLabels": {"kubernetes.io/metadata.name": "default"}}
+
+
+def _rather_spread(pod: Object, _number: int) -> None:
+    constraint = {"maxSkew": 5, "topologyKey": ZONE, "whenUnsatisfiable": "ScheduleAnyway"}
+    pod["spec"]["topologySpreadConstraints"] = [constraint | _same_app(pod)]
+
+
+def _rather_together(pod: Object, _number: int) -> None:
+    term = {"weight": 1, "podAffinityTerm": {"topologyKey": HOST, **_same_app(pod)}}
+    pod["spec"]["affinity"] = {"podAffinity": {_PREFERRED: [term]}}
+
+
 def _selecting(pod: Object, _number: int) -> None:
     pod["spec"]["nodeSelector"] = {TYPE: _TYPES[0]}
 
@@ -338,8 +373,7 @@ def _rather_apart(pod: Object, _number: int) -> None:
 
 
 def _rather_in_some_zones(pod: Object, _number: int) -> None:
-    zones = {"key": ZONE, "operator": "In", "values": ["zone-1", "zone-2"]}
-    term = {"weight": 5, "preference": {"matchExpressions": [zones]}}
+    term = {"weight": 5, "preference": {"matchExpressions": [_SOME_ZONES]}}
     pod["spec"]["affinity"] = {"nodeAffinity": {_PREFERRED: [term]}}
 
 
@@ -376,4 +410,10 @@ _SHAPES: Final[dict[str, Callable[[Object, int], None]]] = {
     "unschedulable": _basic,
     "churn": _basic,
     "templates": _one_of_many,
+    "nodeaffinity": _in_zones,
+    "daemonset": _of_daemonset,
+    "namespaces": _apart_in_namespaces,
+    "ratherspread": _rather_spread,
+    "ratherapart": _rather_apart,
+    "rathertogether": _rather_together,
 }
