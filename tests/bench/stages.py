@@ -6,6 +6,7 @@ bounds of what the scheduler's process needs for these stages.
 """
 
 import gc
+import itertools
 import json
 import sys
 import time
@@ -147,7 +148,7 @@ def _timed(work: Callable[[], object]) -> float:
 def _fed(kind: _Kind, objects: Iterator[bytes]) -> tuple[float, int, int]:
     """Feeds a list slice by slice: CPU seconds, objects, and bytes that stay allocated."""
     seconds, count, before = 0.0, 0, _allocated()
-    while part := [raw for raw, _ in zip(objects, range(_SLICE), strict=False)]:
+    while part := list(itertools.islice(objects, _SLICE)):
         seconds += _timed(lambda part=part: kind.list(part))  # type: ignore[misc]
         count += len(part)
     del part
