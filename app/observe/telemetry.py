@@ -3,12 +3,12 @@
 The log has kube-scheduler's messages at its verbosity, so that tools that read its log can read this one.
 """
 
+import functools
 import logging
 from collections.abc import Iterable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 
 from app.extender.breaker import State
 from app.extender.client import HTTPExtender
@@ -47,6 +47,9 @@ from app.observe.metrics.series import MetricFamilies
 from app.runtime import logs
 from app.runtime.clock import stopwatch
 
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
 log = logging.getLogger(__name__)
 
 #: Verbosity at which outcomes of attempts, calls to extenders, and every score are logged.
@@ -61,8 +64,7 @@ class Telemetry:
     """Owns the sinks and passes each event to all of them. One instance per process."""
 
     def __init__(self, clock: Clock, rng: np.random.Generator) -> None:
-        self.registry: Final = CollectorRegistry()
-        self.families: Final = MetricFamilies(self.registry)
+        self.families: Final = MetricFamilies()
         self.histories: Final = Histories(clock.wall)
         self.group_histories: Final = GroupHistories(clock.wall)
         #: For the feed.
@@ -98,8 +100,13 @@ class Telemetry:
         )
         #: Takes the events about extenders in shadow, whose calls belong to no attempt.
         self.on_shadow: Final = ByType.together(self.extender_metrics.on, log_event)
-        for collector in (ProcessCollector, PlatformCollector, GCCollector):
-            collector(registry=self.registry)
+
+    @functools.cached_property
+    def registry(self) -> "CollectorRegistry":
+        """All metrics; made when they are first asked for, because the library takes long to import."""
+        from app.observe.metrics.exposition import registry_of  # noqa: PLC0415
+
+        return registry_of(self.families)
 
     def expect(self, extenders: Iterable[HTTPExtender]) -> None:
         """Creates the series of these extenders before their first calls."""

@@ -14,7 +14,7 @@ from app.extender.config import Verb
 from app.kube.informer import InformerStatistics
 from app.runtime.limits import Limits, resident_memory
 from app.runtime.shortages import Shortages
-from app.serving.health import Check
+from app.serving.checks import Check
 
 #: Seconds without any data from a watch. A connection lives for two minutes at most, so several must have failed.
 SILENT_SECONDS: Final = 180.0

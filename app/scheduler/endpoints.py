@@ -17,14 +17,15 @@ from app.scheduler.election.elector import LeaseElector
 from app.scheduler.explainer import Explainer
 from app.scheduler.wiring import Scheduler
 from app.serving.access import Authenticator, Authorizer
+from app.serving.checks import Check, ping
 from app.serving.debug import DebugPages
-from app.serving.debugger import CacheDebugger
 from app.serving.extenders import ExtenderPages
 from app.serving.feed import FeedPages
-from app.serving.health import Check, HealthEndpoints, ping
+from app.serving.health import HealthEndpoints
+from app.serving.listening import Listening
 from app.serving.options import ServingOptions
 from app.serving.pages import AboutPages, Dumps, MetricsPages
-from app.serving.server import Listening, serving
+from app.serving.server import answering
 
 
 class Endpoints:
@@ -48,11 +49,6 @@ class Endpoints:
         self._scheduler: Final = scheduler
         self._elector: Final = elector
         self._stopping: Final = stopping
-        self.debugger: Final = CacheDebugger(
-            scheduler.state,
-            nodes=lambda: scheduler.watched("Node"),
-            pods=lambda: scheduler.watched("Pod"),
-        )
         self.metrics: Final = telemetry.serving
         slis = CollectorRegistry()
         dumps = Dumps()
@@ -90,7 +86,7 @@ class Endpoints:
             rng=scheduler.parts.rng.spawn(1)[0],
         )
         return DebugPages(
-            self.debugger,
+            scheduler.debugger,
             explainer.explain,
             telemetry.histories,
             dumps,
@@ -184,27 +180,24 @@ class Endpoints:
 
 
 @asynccontextmanager
-async def served(
+async def answered(
     endpoints: Endpoints,
+    listening: Listening,
     options: ServingOptions,
     *,
     authentication: Reviews | None,
     authorization: Reviews | None,
-    wall: Callable[[], float],
-) -> AsyncIterator[Listening | None]:
-    """Serves the endpoints for the length of the block; port 0 serves nothing. Raises ServingError."""
-    if not options.secure_port:
-        yield None
-        return
-    async with serving(
+) -> AsyncIterator[None]:
+    """Answers requests to the endpoints for the length of the block. Raises ServingError."""
+    async with answering(
+        listening,
         endpoints.routes,
         options,
         authenticator=Authenticator(options, authentication),
         authorizer=Authorizer(options, authorization),
         metrics=endpoints.metrics,
-        wall=wall,
-    ) as listening:
+    ):
         try:
-            yield listening
+            yield
         finally:
             endpoints.feed.end()

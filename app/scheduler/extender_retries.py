@@ -15,7 +15,7 @@ reserved for that pod. The same holds when an extender has answered a release, f
 import asyncio
 import itertools
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -25,8 +25,10 @@ from app.model.pod import Pod
 from app.model.pod_groups import group_of
 from app.observe.extender_reports import ExtenderReports
 from app.scheduler.parts import Parts
-from app.serving.extenders import WakeRequest
 from app.state.queue.queued_pod import IN_FLIGHT
+
+if TYPE_CHECKING:  # it imports aiohttp's server
+    from app.serving.extenders import WakeRequest
 
 #: Seconds before a retry at least, so that a pod cannot be tried in a tight loop.
 SHORTEST_RETRY: Final = 1.0
@@ -115,7 +117,7 @@ class ExtenderRetries:
                 max(seconds, SHORTEST_RETRY), self._due, rejected
             )
 
-    def wake(self, request: WakeRequest) -> int:
+    def wake(self, request: "WakeRequest") -> int:
         """Makes the requested pods active; returns how many. Raises ValueError for an unknown extender.
 
         A pod that is being tried now is tried once more if it fails.

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import functools
 import gc
+import importlib
 import ipaddress
 import logging
 import signal
@@ -46,14 +47,14 @@ from app.runtime.tasks import spawn_eternal
 from app.scheduler import degradation
 from app.scheduler.election.elector import Callbacks, ElectionOutcome, LeaseElector, new_identity
 from app.scheduler.election.rules import ElectionSettings, request_timeout
-from app.scheduler.endpoints import Endpoints, served
 from app.scheduler.extenders import make_chain
 from app.scheduler.options import RunOptions
 from app.scheduler.parts import ApiServer, Budgets, Runtime
 from app.scheduler.shadow_extenders import MAX_CALLS
 from app.scheduler.wiring import Scheduler
-from app.serving.health import Check
-from app.serving.server import Listening
+from app.serving.checks import Check
+from app.serving.listening import Listening, listening
+from app.serving.options import ServingOptions
 from app.settings.load import Loaded
 
 log = logging.getLogger(__name__)
@@ -65,6 +66,9 @@ _GC_WHEN_FILLED: Final = (50_000, 20, 50)
 
 #: Seconds for sending the events about the lease after it is released.
 LAST_EVENTS_SECONDS: Final = 1.0
+
+#: Seconds before what answers requests is imported, so that the first bindings need not wait for it.
+_ENDPOINTS_AFTER: Final = 0.25
 
 _DISTRIBUTION: Final = "aiokube-scheduler"
 
@@ -147,7 +151,7 @@ class Process:
         self._identity: Final = new_identity(socket.gethostname())
         #: URL of the endpoints; empty while nothing is served.
         self._server = ""
-        self._listening: Listening | None = None
+        self._certificate = ""
         log.info("Starting aiokube-scheduler %s (seed %d)", _version(), seed)
 
     def _child_rng(self) -> np.random.Generator:
@@ -197,7 +201,8 @@ class Process:
         self._scheduler = scheduler
         self._register_gauges(scheduler, events.pods)
         self._check_limits(scheduler, chain)
-        async with self._endpoints(scheduler, self._degradation(scheduler, chain, events.pods)):
+        checks = self._degradation(scheduler, chain, events.pods)
+        async with self._endpoints(group, scheduler, checks):
             spawn_eternal(group, events.pods.run(), name="events")
             spawn_eternal(group, events.lease.run(), name="lease events")
             spawn_eternal(group, self._telemetry.lag.run(), name="event loop lag")
@@ -375,7 +380,7 @@ class Process:
         return Leader(
             self._identity,
             self._server,
-            "" if self._listening is None else self._listening.certificate,
+            self._certificate,
             tuple(p.scheduler_name for p in self._settings.configuration.profiles),
         )
 
@@ -453,12 +458,51 @@ class Process:
 
     @contextlib.asynccontextmanager
     async def _endpoints(
-        self, scheduler: Scheduler, checks: Sequence[Check]
+        self, group: asyncio.TaskGroup, scheduler: Scheduler, checks: Sequence[Check]
     ) -> AsyncIterator[None]:
-        """Serves the endpoints, and dumps the cache on SIGUSR2."""
+        """Listens for requests, answers them soon after, and dumps the cache on SIGUSR2."""
         serving = self._options.serving
         connections = serving.connections.within(self._limits.descriptors)
         serving = msgspec.structs.replace(serving, connections=connections)
+        with handled(signal.SIGUSR2, scheduler.debugger.to_log):
+            if not serving.secure_port:
+                yield
+                return
+            async with (
+                self._reviews(serving.authentication_kubeconfig) as authentication,
+                self._reviews(serving.authorization_kubeconfig) as authorization,
+            ):
+                with listening(serving, self._clock.wall) as found:
+                    work = self._answer(
+                        scheduler,
+                        found,
+                        serving,
+                        checks,
+                        authentication=authentication,
+                        authorization=authorization,
+                    )
+                    answering = spawn_eternal(group, work, name="endpoints")
+                    try:
+                        yield
+                    finally:
+                        answering.cancel()
+                        await asyncio.wait([answering])
+
+    async def _answer(
+        self,
+        scheduler: Scheduler,
+        listening: Listening,
+        serving: ServingOptions,
+        checks: Sequence[Check],
+        **reviews: Reviews,
+    ) -> None:
+        """Answers requests to the endpoints until cancelled. Connections that were made before have waited."""
+        await asyncio.sleep(_ENDPOINTS_AFTER)
+        # In a thread: it takes a fifth of a second, and pods are being scheduled.
+        for module in ("app.scheduler.endpoints", "app.serving.certificates"):
+            await asyncio.to_thread(importlib.import_module, module)
+        from app.scheduler.endpoints import Endpoints, answered  # noqa: PLC0415 - see above
+
         endpoints = Endpoints(
             scheduler,
             self._telemetry,
@@ -468,22 +512,12 @@ class Process:
             version=_version(),
             degradation=checks,
         )
-        async with (
-            self._reviews(serving.authentication_kubeconfig) as authentication,
-            self._reviews(serving.authorization_kubeconfig) as authorization,
-            served(
-                endpoints,
-                serving,
-                authentication=authentication,
-                authorization=authorization,
-                wall=self._clock.wall,
-            ) as self._listening,
-        ):
-            if self._listening is not None:
-                host = await _own_address(serving.bind_address, self._connection.server)
-                self._server = self._listening.at(host)
-            with handled(signal.SIGUSR2, endpoints.debugger.to_log):
-                yield
+        async with answered(endpoints, listening, serving, **reviews):
+            host = await _own_address(serving.bind_address, self._connection.server)
+            self._server, self._certificate = listening.at(host), listening.certificate
+            if self._elector is not None:
+                self._elector.renew_soon()
+            await asyncio.Event().wait()
 
     def _reviews(self, kubeconfig: str) -> AbstractAsyncContextManager[Reviews]:
         """TokenReviews and SubjectAccessReviews by the API server of a kubeconfig, by default the scheduler's own."""

@@ -46,6 +46,7 @@ from app.scheduler.reports import Reports
 from app.scheduler.serial_extenders import SerialGate, lanes
 from app.scheduler.shadow_extenders import ShadowExtenders
 from app.scheduler.status_patches import StatusPatcher
+from app.serving.debugger import CacheDebugger
 from app.settings.defaults import IN_TREE_CAPABILITIES
 from app.settings.load import Loaded
 from app.state.nominator import Nominator
@@ -142,6 +143,11 @@ class Scheduler:
         self.binder: Final = self._make_binder()
         self.loop: Final = self._make_loop(profiles)
         self.informers: Final = self._make_informers(plugin_names(profiles), features)
+        self.debugger: Final = CacheDebugger(
+            self.state,
+            nodes=lambda: self.watched("Node"),
+            pods=lambda: self.watched("Pod"),
+        )
 
     def _make_state(
         self,

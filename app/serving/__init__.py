@@ -5,6 +5,8 @@ tls          the server certificate: from files, or self-signed
 certificates makes the self-signed one
 access       authentication and authorization of requests
 connections  limits and timeouts of connections
+listening    opens the port
+checks       named health checks and their report
 health       /healthz, /livez, /readyz
 pages        /metrics, /configz, /statusz, /flagz
 debug        /debug/...: queue, cache, pod histories, tasks, verbosity

@@ -12,8 +12,9 @@ from aiohttp.hdrs import METH_HEAD
 from prometheus_client import CollectorRegistry
 
 from app.model.pod import Pod
+from app.observe.metrics.exposition import CONTENT_TYPE, exposition
 from app.observe.metrics.resources import pod_resource_metrics
-from app.observe.metrics.series import CONTENT_TYPE, MetricFamilies, exposition
+from app.observe.metrics.series import MetricFamilies
 from app.settings.dump import extension_to_dict, to_dict
 from app.settings.extension import AiokubeSchedulerConfiguration
 from app.settings.load import Settings

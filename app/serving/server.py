@@ -1,12 +1,11 @@
-"""Listens for requests; each passes TLS, authentication and authorization (docs/spec/endpoints.md#server)."""
+"""Answers requests; each passes TLS, authentication and authorization (docs/spec/endpoints.md#server)."""
 
 import asyncio
-import errno
 import logging
 import socket
 import ssl
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from aiohttp import web
@@ -16,9 +15,9 @@ from aiohttp.typedefs import Handler, Middleware
 from app.observe.metrics.process import Closed, ServingMetrics
 from app.serving.access import Authenticator, Authorizer, RequestRejected, status_response
 from app.serving.connections import IDLE_SECONDS, Connections
-from app.serving.options import ServingError, ServingOptions
+from app.serving.listening import Listening, listening
+from app.serving.options import ServingOptions
 from app.serving.pages import UnfinishedError
-from app.serving.tls import ServerTLS
 
 log = logging.getLogger(__name__)
 
@@ -26,8 +25,6 @@ log = logging.getLogger(__name__)
 REQUEST_SECONDS: Final = 60.0
 #: Bytes of a request's body at most; larger ones are answered with 413.
 _MAX_BODY: Final = 64 * 1024
-_WILDCARDS: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104
-_BACKLOG: Final = 128
 
 
 class _RequestLog(logging.LoggerAdapter[logging.Logger]):
@@ -41,27 +38,6 @@ class _RequestLog(logging.LoggerAdapter[logging.Logger]):
             self.error(msg, *args, exc_info=exc_info, **kwargs)
 
 
-class Listening:
-    """A server that accepts requests."""
-
-    def __init__(self, address: tuple[str, int], tls: ServerTLS | None) -> None:
-        host, port = address[:2]
-        self._tls: Final = tls
-        #: The port, also if the option was 0.
-        self.port: Final = int(port)
-        self.address: Final = self.at(host)
-
-    def at(self, host: str) -> str:
-        """The URL with this host name or address."""
-        scheme = "http" if self._tls is None else "https"
-        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.port}"
-
-    @property
-    def certificate(self) -> str:
-        """The current server certificate, PEM; empty without TLS."""
-        return "" if self._tls is None else self._tls.certificate
-
-
 @asynccontextmanager
 async def serving(
     routes: Iterable[web.RouteDef],
@@ -72,11 +48,31 @@ async def serving(
     metrics: ServingMetrics,
     wall: Callable[[], float],
 ) -> AsyncIterator[Listening]:
-    """Serves the routes for the length of the block, then lets answers in progress finish. Raises ServingError.
+    """Listens and answers for the length of the block. Raises ServingError."""
+    with listening(options, wall) as found:
+        async with answering(
+            found,
+            routes,
+            options,
+            authenticator=authenticator,
+            authorizer=authorizer,
+            metrics=metrics,
+        ):
+            yield found
 
-    Port 0 here means any free port.
-    """
-    tls = None if options.insecure_http else ServerTLS(options, wall)
+
+@asynccontextmanager
+async def answering(
+    listening: Listening,
+    routes: Iterable[web.RouteDef],
+    options: ServingOptions,
+    *,
+    authenticator: Authenticator,
+    authorizer: Authorizer,
+    metrics: ServingMetrics,
+) -> AsyncIterator[None]:
+    """Serves the routes for the length of the block, then lets answers in progress finish. Raises ServingError."""
+    context = listening.context
     connections = Connections(options.connections, metrics)
     app = web.Application(
         middlewares=[guarded(connections, metrics), _access(authenticator, authorizer)],
@@ -94,12 +90,8 @@ async def serving(
     )
     await runner.setup()
     try:
-        with _listening(options) as sockets:
-            listening = Listening(sockets[0].getsockname(), tls)
-            _announce(listening, options)
-            context = None if tls is None else tls.context
-            async with _accepting(sockets, connections, runner, context):
-                yield listening
+        async with _accepting(listening.sockets, connections, runner, context):
+            yield
     finally:
         await runner.cleanup()
         connections.close_all()
@@ -123,60 +115,6 @@ async def _accepting(
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
-
-
-@contextmanager
-def _listening(options: ServingOptions) -> Iterator[Sequence[socket.socket]]:
-    """Sockets that listen, closed at the end. Raises ServingError."""
-    with ExitStack() as opened:
-        try:
-            sockets = [opened.enter_context(each) for each in _sockets(options)]
-        except OSError as err:
-            where = f"{options.bind_address}:{options.secure_port}"
-            why = err.strerror or err
-            raise ServingError(
-                f"failed to listen on {where}: {why}; choose another --bind-address or --secure-port, or "
-                "--secure-port=0 for no endpoints"
-            ) from err
-        for each in sockets:
-            each.setblocking(False)
-        yield sockets
-
-
-def _sockets(options: ServingOptions) -> Iterator[socket.socket]:
-    """Listening sockets. A wildcard of one IP family listens on both, as in Go. Raises OSError."""
-    host, port = options.bind_address, options.secure_port
-    if host in _WILDCARDS and (both := _all_addresses(port)):
-        yield both
-        return
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    for family, _, _, _, address in dict.fromkeys(found):
-        yield socket.create_server(address[:2], family=family, backlog=_BACKLOG)
-
-
-def _all_addresses(port: int) -> socket.socket | None:
-    """A socket for both IP families; None without IPv6. Raises OSError."""
-    if not socket.has_dualstack_ipv6():
-        return None
-    try:
-        return socket.create_server(
-            ("::", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=_BACKLOG
-        )
-    except OSError as err:
-        if err.errno == errno.EADDRNOTAVAIL:
-            return None
-        raise
-
-
-def _announce(listening: Listening, options: ServingOptions) -> None:
-    if options.insecure_http:
-        log.warning(
-            "INSECURE: endpoints are served without TLS at %s: anyone who can see the traffic can read tokens and answers. "
-            "Use this only on a private machine.",
-            listening.address,
-        )
-    else:
-        log.info("Serving securely at %s", listening.address)
 
 
 def guarded(connections: Connections, metrics: ServingMetrics) -> Middleware:

@@ -1,6 +1,7 @@
 """Metrics for Prometheus (docs/spec/metrics.md).
 
-series      counters, gauges and histograms that are cheap to update, and their exposition
+series      counters, gauges and histograms that are cheap to update
+exposition  these as metrics of prometheus_client, and as text
 scheduler   kube-scheduler's metrics, with its names, labels and buckets
 extenders   calls to extenders, which kube-scheduler does not measure
 gauges      what is computed when it is scraped: queue, cache, watches, election, events, limits

@@ -5,41 +5,14 @@ their buckets each time, which takes one or two microseconds; these use plain at
 A family keeps one series per combination of label values, so that frequent callers can look it up once.
 """
 
-import asyncio
-import functools
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate
-from typing import Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-)
-from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
-from prometheus_client.metrics_core import Metric
-from prometheus_client.utils import floatToGoString
-
-CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
-
-
-class _Collected:
-    """Metrics as they were when they were collected."""
-
-    def __init__(self, metrics: Sequence[Metric]) -> None:
-        self._metrics: Final = metrics
-
-    def collect(self) -> Iterable[Metric]:
-        return self._metrics
-
-
-async def exposition(registry: CollectorRegistry) -> bytes:
-    """The metrics as text of CONTENT_TYPE; formatted in a thread."""
-    collected = _Collected(list(registry.collect()))
-    return await asyncio.to_thread(generate_latest, collected)
-
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+    from prometheus_client.metrics_core import Metric
 
 STABLE: Final = "STABLE"
 BETA: Final = "BETA"
@@ -55,16 +28,6 @@ def exponential(start: float, factor: float, count: int) -> tuple[float, ...]:
     (1.0, 2.0, 4.0, 8.0)
     """
     return tuple(accumulate([float(start)] + [float(factor)] * (count - 1), lambda a, b: a * b))
-
-
-def go_float(value: float) -> str:
-    """The number as Go's client library formats it.
-
-    >>> go_float(16384000.0), go_float(16.0), go_float(0.25)
-    ('1.6384e+07', '16', '0.25')
-    """
-    written = str(floatToGoString(value))  # type: ignore[no-untyped-call]  # the library has no types here
-    return written.removesuffix(".0")
 
 
 def quantile(bounds: Sequence[float], counts: Sequence[int], q: float) -> float | None:
@@ -192,23 +155,12 @@ class SampleFamily(MetricFamily[Sample]):
         self, name: str, text: str, *, stability: str, labels: Labels, counter: bool
     ) -> None:
         super().__init__(name, text, stability=stability, labels=labels, make=Sample)
-        self._counter: Final = counter
+        self.counter: Final = counter
 
     def reset(self) -> None:
         """Shows counters as zero from now on. A gauge keeps its value: it shows the current state."""
-        if self._counter:
+        if self.counter:
             super().reset()
-
-    def collect(self) -> Metric:
-        """All series."""
-        values = {labels: sample.shown for labels, sample in self.of.items()}
-        return _metric(self.name, self.help, self.label_names, values, counter=self._counter)
-
-
-@functools.cache
-def _edges(buckets: tuple[float, ...]) -> Sequence[str]:
-    """The ``le`` labels of a histogram."""
-    return [*map(go_float, buckets), "+Inf"]
 
 
 class HistogramFamily(MetricFamily[Histogram]):
@@ -226,17 +178,7 @@ class HistogramFamily(MetricFamily[Histogram]):
         super().__init__(
             name, text, stability=stability, labels=labels, make=lambda: Histogram(buckets)
         )
-        self._buckets: Final = tuple(buckets)
-
-    def collect(self) -> Metric:
-        """All series."""
-        family = HistogramMetricFamily(self.name, self.help, labels=self.label_names)
-        edges = _edges(self._buckets)
-        for labels, histogram in self.of.items():
-            counts, total = histogram.shown
-            buckets = list(zip(edges, accumulate(counts), strict=True))
-            family.add_metric(labels, buckets, total)
-        return family
+        self.buckets: Final = tuple(buckets)
 
 
 #: Label values -> value.
@@ -257,25 +199,13 @@ class ComputedFamily:
         counter: bool,
     ) -> None:
         self.name: Final = name
-        self._help: Final = f"[{stability}] {text}"
-        self._labels: Final = labels
-        self._compute: Final = compute
-        self._counter: Final = counter
+        self.help: Final = f"[{stability}] {text}"
+        self.label_names: Final = labels
+        self.compute: Final = compute
+        self.counter: Final = counter
 
     def reset(self) -> None:
         """Does nothing."""
-
-    def collect(self) -> Metric:
-        """The metric with its current values."""
-        return _metric(self.name, self._help, self._labels, self._compute(), counter=self._counter)
-
-
-def _metric(name: str, text: str, labels: Labels, values: Values, *, counter: bool) -> Metric:
-    make = CounterMetricFamily if counter else GaugeMetricFamily
-    family = make(name, text, labels=labels)
-    for each, value in values.items():
-        family.add_metric(each, value)
-    return family
 
 
 AnyFamily = SampleFamily | HistogramFamily | ComputedFamily
@@ -285,14 +215,18 @@ F = TypeVar("F", SampleFamily, HistogramFamily, ComputedFamily)
 class MetricFamilies:
     """Creates families and resets them; one collector of the registry, since it takes long to register many."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(self, registry: "CollectorRegistry | None" = None) -> None:
+        """``registry``: registered there at once; without one, whoever makes a registry does it."""
         self._families: Final[dict[str, AnyFamily]] = {}
-        registry.register(self)
+        if registry is not None:
+            registry.register(self)
 
-    def collect(self) -> Iterator[Metric]:
+    def collect(self) -> Iterator["Metric"]:
         """All metrics."""
-        for family in self._families.values():
-            yield family.collect()
+        # Nothing is collected at the start, and the library takes long to import.
+        from app.observe.metrics.exposition import collected  # noqa: PLC0415
+
+        return map(collected, self._families.values())
 
     def counter(
         self, name: str, text: str, labels: Labels = (), *, stability: str = ALPHA

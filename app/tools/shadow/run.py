@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+from prometheus_client import CollectorRegistry
 
 from app.extender.interest import Interest
 from app.kube.connection import Connection, user_agent
@@ -31,6 +31,7 @@ from app.model.clock import Clock
 from app.model.objects import Node
 from app.model.pod import Pod
 from app.model.selectors import Labels
+from app.observe.metrics.exposition import registry_of
 from app.observe.metrics.gauges import register_credentials
 from app.observe.metrics.process import ClientMetrics, LoopLag, ServingMetrics
 from app.observe.metrics.series import MetricFamilies
@@ -43,7 +44,8 @@ from app.scheduler import kinds
 from app.scheduler.extenders import extender_configs
 from app.scheduler.profiles import plugin_names
 from app.serving.access import Authenticator, Authorizer
-from app.serving.health import Check, HealthEndpoints, ping
+from app.serving.checks import Check, ping
+from app.serving.health import HealthEndpoints
 from app.serving.options import ServingOptions
 from app.serving.pages import Dumps, MetricsPages
 from app.serving.server import serving
@@ -143,8 +145,7 @@ class Shadow:
         self._journal: Final = (
             None if options.journal is None else Journal(options.journal, options.journal_bytes)
         )
-        self._registry: Final = CollectorRegistry()
-        self._families: Final = MetricFamilies(self._registry)
+        self._families: Final = MetricFamilies()
         self.tally: Final = Tally(self._families)
         self._worlds: Final = WorldTally(self._families) if options.imagines else None
         self._client: Final = ClientMetrics(self._families)
@@ -173,8 +174,6 @@ class Shadow:
             or self._settings.configuration.client_connection.kubeconfig,
             wall=self._clock.wall,
         )
-        for collector in (ProcessCollector, PlatformCollector, GCCollector):
-            collector(registry=self._registry)
         observer = self._client.observer(connection.server)
         async with (
             read_only(
@@ -412,7 +411,7 @@ class Shadow:
         health = HealthEndpoints(
             {"healthz": [ping()], "livez": [ping()], "readyz": ready}, MetricFamilies(slis)
         )
-        pages = MetricsPages(self._registry, slis, self._families, lambda: (), Dumps())
+        pages = MetricsPages(registry_of(self._families), slis, self._families, lambda: (), Dumps())
         async with (
             self._reviews(connection, options.authentication_kubeconfig) as tokens,
             self._reviews(connection, options.authorization_kubeconfig) as access,

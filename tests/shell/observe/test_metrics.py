@@ -28,11 +28,12 @@ from app.model.storage import StorageClass
 from app.observe.events import BindingStepFinished, ElectionStatistics, PreemptionFinished
 from app.observe.metrics import gauges
 from app.observe.metrics import resources as resources_module
+from app.observe.metrics.exposition import exposition, go_float
 from app.observe.metrics.extenders import ExtenderMetrics
 from app.observe.metrics.process import LAG_INTERVAL, ClientMetrics, LoopLag
 from app.observe.metrics.resources import SLICE, pod_resource_metrics
 from app.observe.metrics.scheduler import FrameworkMetrics, WatchMetrics
-from app.observe.metrics.series import MetricFamilies, exposition, go_float
+from app.observe.metrics.series import MetricFamilies
 from app.state.queue.queued_pod import QueuedPod
 from app.state.scheduler_state import Change
 from tests.shell.scheduler.world import running

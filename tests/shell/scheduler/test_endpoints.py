@@ -21,10 +21,9 @@ from app.model.pod import Pod
 from app.observe.events import ElectionStatistics
 from app.runtime import logs
 from app.runtime.tasks import at_once
-from app.scheduler.endpoints import served
 from app.serving import debugger
 from app.serving.connections import Connections
-from app.serving.options import ConnectionLimits, ServingOptions
+from app.serving.options import ConnectionLimits
 from app.serving.server import guarded
 from tests.shell.clock import WALL, StoppedClock
 from tests.shell.kube.fakes import refused
@@ -274,7 +273,7 @@ async def test_pods_that_come_and_go_while_the_cache_is_compared(monkeypatch):
             list(informer._store.apply(("ADDED", pod)))
         for pod in (here, gone):
             world.add(pod)
-        steps = browser.endpoints.debugger.compare_pods()
+        steps = browser.world.scheduler.debugger.compare_pods()
         for _ in range(4):
             next(steps)
         world.add(late)
@@ -288,7 +287,7 @@ async def test_pods_of_other_schedulers_are_not_missed():
         informer = next(i for i in world.scheduler.informers if i.kind.name == "Pod")
         other = make_pod("other", spec={"schedulerName": "somebody-else"})
         list(informer._store.apply(("ADDED", other)))
-        assert not at_once(browser.endpoints.debugger.compare_pods())
+        assert not at_once(browser.world.scheduler.debugger.compare_pods())
 
 
 async def test_the_dump_in_the_log(caplog):
@@ -296,7 +295,7 @@ async def test_the_dump_in_the_log(caplog):
         browser.world.add(make_pod("p", spec={"schedulingGates": [{"name": "g"}]}))
         browser.world.add(make_pod("lost").on("a"))
         with caplog.at_level(logging.INFO):
-            browser.endpoints.debugger.to_log()
+            browser.world.scheduler.debugger.to_log()
     found = {r.getMessage(): getattr(r, "pairs", {}) for r in caplog.records}
     assert found["Cache mismatch"] == {
         "missedPods": [],
@@ -418,15 +417,3 @@ async def test_without_profiling_there_are_no_tasks_and_no_verbosity():
         await browser.get("/debug/tasks", status=404)
         await browser.get("/debug/flags/v", method="PUT", data="5", status=404)
         assert "/debug/tasks" not in await browser.get("/debug")
-
-
-# ---------------------------------------------------------------- on or off
-
-
-async def test_port_0_serves_nothing():
-    async with browsing() as browser:
-        options = ServingOptions(secure_port=0)
-        async with served(
-            browser.endpoints, options, authentication=None, authorization=None, wall=lambda: 0.0
-        ) as listening:
-            assert listening is None

@@ -8,7 +8,8 @@ from aiohttp.test_utils import TestClient, TestServer
 from prometheus_client import CollectorRegistry, generate_latest
 
 from app.observe.metrics.series import MetricFamilies
-from app.serving.health import Check, HealthEndpoints, ping, report
+from app.serving.checks import Check, ping, report
+from app.serving.health import HealthEndpoints
 
 
 def check(name, problem=None):

@@ -15,8 +15,9 @@ from app.runtime import logs
 from app.runtime.clock import SystemClock
 from app.scheduler.endpoints import Endpoints
 from app.serving.access import Authenticator, Authorizer
+from app.serving.listening import Listening
 from app.serving.options import ServingOptions
-from app.serving.server import Listening, serving
+from app.serving.server import serving
 from tests.shell.scheduler.world import CONFIG, running
 
 REQUEUE = (

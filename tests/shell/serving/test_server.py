@@ -18,8 +18,9 @@ from app.observe.metrics.series import MetricFamilies
 from app.runtime.clock import SystemClock
 from app.serving.access import Authenticator, Authorizer
 from app.serving.certificates import self_signed
+from app.serving.listening import listening
 from app.serving.options import ServingError, ServingOptions
-from app.serving.server import serving
+from app.serving.server import answering, serving
 from tests.shell.kube.servers import Authority
 
 WALL = SystemClock().wall
@@ -83,6 +84,33 @@ async def test_a_certificate_is_made_where_none_is_given():
     assert "localhost" in names.get_values_for_type(x509.DNSName)
     assert "127.0.0.1" in {str(a) for a in names.get_values_for_type(x509.IPAddress)}
     assert shown.not_valid_after_utc - dt.datetime.now(dt.UTC) > dt.timedelta(days=300)
+
+
+async def test_connections_wait_for_what_answers_them():
+    options = ServingOptions(secure_port=0, bind_address="127.0.0.1")
+    with listening(options, WALL) as found:
+        early = asyncio.create_task(get(found, ssl=False))
+        with socket.create_connection(("127.0.0.1", found.port)):
+            await asyncio.sleep(0)
+        assert not early.done()
+        async with answering(
+            found,
+            ROUTES,
+            options,
+            authenticator=Authenticator(options, None),
+            authorizer=Authorizer(options, None),
+            metrics=ServingMetrics(MetricFamilies(CollectorRegistry())),
+        ):
+            assert await early == (200, "ok")
+
+
+@pytest.mark.parametrize("option", ["tls_cert_file", "client_ca_file"])
+async def test_files_that_cannot_be_used_are_found_before_anything_answers(option, tmp_path):
+    files = {"tls_cert_file": str(tmp_path), "tls_private_key_file": str(tmp_path)}
+    given = files if option in files else {option: str(tmp_path)}
+    options = ServingOptions(secure_port=0, bind_address="127.0.0.1", **given)
+    with pytest.raises(ServingError, match="unable to load"), listening(options, WALL):
+        pass
 
 
 async def test_nobody_vouches_for_it():
