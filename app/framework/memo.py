@@ -22,7 +22,7 @@ from app.framework.interface import (
     Verdicts,
 )
 from app.framework.probe import Stopwatch
-from app.framework.ranking import INFEASIBLE, Ranking
+from app.framework.ranking import INFEASIBLE, Ranking, Totals
 from app.model.pod import Pod
 from app.model.status import Code, SchedulingError, Status
 from app.state.columns.labels import Mask
@@ -33,6 +33,8 @@ from app.state.view import Rows, View, dry_run_with
 
 #: Up to this many rows are ranked one by one, which is faster than array calls.
 _FEW_ROWS: Final = 4
+
+_NO_CHANGE: Final = (np.zeros(0, np.intp), None)
 
 Text = Callable[[int], tuple[str, ...]]
 #: Scores of every row, at least int[size], each with its weight; an array that has changed is another array.
@@ -55,6 +57,11 @@ class FilterArrays:
         self.codes: npt.NDArray[np.int8] = np.zeros(n, np.int8)
         self.reasons: npt.NDArray[np.int32] = np.zeros(n, np.int32)
         self.texts: dict[int, Text] = {}
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all arrays."""
+        return self.plugin.nbytes + self.codes.nbytes + self.reasons.nbytes
 
     def copy(self) -> "FilterArrays":
         """An independent copy."""
@@ -139,13 +146,19 @@ class NodeLocalPlugins:
         scores: Mapping[int, tuple[ScorePlugin, int]],
         epochs: Sequence[Epoch],
         watch: Stopwatch,
+        weights: int,
     ) -> None:
+        """``weights``: the sum of the weights of all scores of the profile."""
         self.filters: Final = filters
         self.wide_filters: Final = wide_filters
         #: Plugin and weight.
         self.scores: Final = scores
         self.epochs: Final = epochs
         self.watch: Final = watch
+        #: The smallest type for a total: with many templates the totals take most of the memory.
+        self.total_type: Final = np.result_type(
+            np.int16, np.min_scalar_type(-MAX_NODE_SCORE * weights)
+        )
 
     def epoch(self) -> tuple[Hashable, ...]:
         """A value that changes when every row must be computed again."""
@@ -191,13 +204,15 @@ class TemplateMemo:
     """Verdicts and raw scores of the NodeLocal plugins for one template, for all rows of the table.
 
     Each is kept with the generation of the table at which it was computed; only rows with a newer generation are
-    computed again. ``state`` has what PreFilter and PreScore of these plugins wrote.
+    computed again. While a ``ranking`` suffices, it is all that is kept. ``state`` has what PreFilter and PreScore of these plugins wrote.
     """
 
     def __init__(self, plugins: NodeLocalPlugins, table: NodeTable) -> None:
         self._plugins = plugins
         self._table = table
         self.state: Final = CycleState()
+        #: Its size in bytes when it was last counted (see Framework).
+        self.counted = 0
         #: Plugins that do not apply to the template, and NodeLocal plugins whose PreFilter returned Skip.
         self.skipped: frozenset[str] = frozenset()
         self._plans: dict[tuple[str, ...], FilterPlan] = {}
@@ -208,15 +223,19 @@ class TemplateMemo:
         self.active_scores: list[tuple[ScorePlugin, int]] | None = None
         #: The other score plugins that apply to the template, with their weights, and again if they have PreScore.
         self.wide_scores: list[tuple[ScorePlugin, int, PreScorePlugin | None]] = []
-        #: Whether the last attempt found at least two feasible rows and needed a ``ranking`` only.
-        self.ranks = False
-        self._ranking: Final = Ranking()
+        #: Whether a ``ranking`` may suffice for the next attempt: it did for the last one, if there was one.
+        self.ranks = True
+        self._ranking: Final = Ranking(plugins.total_type)
         self._ranked_at = -1
         self._ranked_with: Columns = ()
+        #: The rows that have changed since the last ``ranking``, and the verdicts on them (None: no row is rejected).
+        self._fresh: tuple[Rows, FilterArrays | None] | None = None
         self._epoch: tuple[Hashable, ...] | None = None
         self._filtered_at = -1
         self._scored_at = -1
-        self._filtered = FilterArrays(0)
+        #: The number of rows that were filtered, and the verdicts; None: no row is rejected.
+        self._filtered_rows = 0
+        self._filtered: FilterArrays | None = None
         #: The same with nominated pods added; for each row the generation and the stamp of the nominated pods
         #: (PodsByRow).
         self._nominated = FilterArrays(0)
@@ -224,7 +243,7 @@ class TemplateMemo:
         self._nominated_with: Int64 = np.zeros(0, np.int64)
         #: Weighted sum of the scores without ``normalize``, and of ZERO_NORMALIZED of plugins whose raw scores are
         #: all 0.
-        self._total: Int64 = np.zeros(0, np.int64)
+        self._total: Totals = np.zeros(0, plugins.total_type)
         #: Raw scores of the other plugins with ``normalize``, by position in ``active_scores``.
         self._raw: dict[int, Int64 | None] = {}
 
@@ -252,24 +271,44 @@ class TemplateMemo:
             self._filtered_at = self._scored_at = self._ranked_at = -1
             self._nominated_with.fill(0)
 
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the arrays by row."""
+        arrays: list[npt.NDArray[Any] | None] = [self._total, *self._raw.values()]
+        arrays += [self._nominated_at, self._nominated_with, *(c for c, _ in self._ranked_with)]
+        verdicts = self._nominated.nbytes + (self._filtered.nbytes if self._filtered else 0)
+        return verdicts + self._ranking.nbytes + sum(a.nbytes for a in arrays if a is not None)
+
     def filtered(self, pod: Pod) -> FilterArrays:
-        """The current NodeLocal verdicts on every row. Shared: copy before changing. Raises SchedulingError.
+        """The current NodeLocal verdicts on every row. Shared: copy before changing. Raises SchedulingError."""
+        return self._refiltered(pod) or FilterArrays(self._table.size)
+
+    def _refiltered(self, pod: Pod) -> FilterArrays | None:
+        """The current NodeLocal verdicts on every row; None if no row is rejected.
 
         Rows with an Error are computed again by the next call.
         """
         self._check_epoch()
-        if self._filtered_at != self._table.last_generation:
-            views = self._changed_since(self._filtered_at, len(self._filtered.plugin))
-            if self._filtered_at < 0 or len(self._filtered.plugin) != self._table.size:
-                self._filtered = FilterArrays(self._table.size)
+        table = self._table
+        if self._filtered_at != table.last_generation:
+            views = self._changed_since(self._filtered_at, self._filtered_rows)
+            if self._filtered_at < 0 or self._filtered_rows != table.size:
+                self._filtered, self._filtered_rows = None, table.size
+            self._filtered_at = -1  # until all views are done
             for view in views:
-                fresh = self._ask(view, pod)
-                if fresh is None:
-                    self._filtered.clear(view.at)
-                else:
-                    self._filtered.put(view.at, fresh)
-            self._filtered_at = -1 if self._filtered.faulty else self._table.last_generation
+                self._put_verdicts(view, self._ask(view, pod))
+            verdicts = self._filtered
+            if verdicts is None or not verdicts.faulty:
+                self._filtered_at = table.last_generation
         return self._filtered
+
+    def _put_verdicts(self, view: View, fresh: FilterArrays | None) -> None:
+        if fresh is not None:
+            if self._filtered is None:
+                self._filtered = FilterArrays(self._table.size)
+            self._filtered.put(view.at, fresh)
+        elif self._filtered is not None:
+            self._filtered.clear(view.at)
 
     def with_nominated(self, pod: Pod, nominated: PodsByRow) -> tuple[Rows, FilterArrays]:
         """The rows with nominated pods that the NodeLocal filters reject if these pods are added.
@@ -304,7 +343,7 @@ class TemplateMemo:
                 arrays.add_rejections(number, plugin.NAME, verdicts)
         return arrays
 
-    def scored(self, pod: Pod) -> tuple[Int64, dict[int, Int64 | None]]:
+    def scored(self, pod: Pod) -> tuple[Totals, dict[int, Int64 | None]]:
         """For every row the weighted total of scores without ``normalize``, and the raw scores of the others by
         position.
 
@@ -314,7 +353,7 @@ class TemplateMemo:
         if self._scored_at != self._table.last_generation:
             views = self._changed_since(self._scored_at, len(self._total))
             if self._scored_at < 0 or len(self._total) != self._table.size:
-                self._total = np.zeros(self._table.size, np.int64)
+                self._total = np.zeros(self._table.size, self._plugins.total_type)
                 self._raw = {}
             self._scored_at = -1  # until all views are done
             for view in views:
@@ -358,51 +397,103 @@ class TemplateMemo:
 
     # ------------------------------------------------------------ the best row
 
+    def may_rank(self, pod: Pod) -> bool:
+        """Filters the rows that have changed; False if a filter fails. Call it before ``ranking``.
+
+        Raises SchedulingError.
+        """
+        self._check_epoch()
+        table, self._fresh = self._table, None
+        if self._ranked_at < 0 or len(self._ranking.totals) != table.size:
+            verdicts = self._refiltered(pod)
+        else:
+            rows = table.rows_since(self._ranked_at)
+            verdicts = self._ask(View(table, rows), pod) if len(rows) else None
+            self._fresh = rows, verdicts
+        return verdicts is None or not verdicts.faulty
+
     def feasible(self) -> Rows:
-        """The rows that the filters left when they were last asked, ascending."""
-        arrays, table = self._filtered, self._table
-        rows: Rows = ((arrays.plugin == NONE) & table.exists[: table.size]).nonzero()[0]
-        return rows
+        """The rows that the filters left when ``may_rank`` was last called, ascending."""
+        if self._fresh is None:
+            return _passed(self._filtered, self._table.exists[: self._table.size]).nonzero()[0]
+        rows, verdicts = self._fresh
+        good = self._ranking.totals >= 0
+        good[rows] = _passed(verdicts, self._table.exists[rows])
+        return good.nonzero()[0]
 
     def ranking(self, pod: Pod, columns: Columns) -> Ranking | None:
         """The current ranking of the feasible rows, by the totals and the ``columns``; None if scores have to be normalised.
 
-        Call ``filtered`` first. Raises SchedulingError.
+        Raises SchedulingError.
         """
-        total, raw = self.scored(pod)
-        if raw:
-            return None
         table, ranking = self._table, self._ranking
-        known = self._ranked_at >= 0 and _same_columns(columns, self._ranked_with)
-        if not known or len(ranking.totals) != table.size:
-            ranking.fill(self._ranked(slice(0, table.size), total, columns))
-        elif self._ranked_at != table.last_generation:
-            rows = table.rows_since(self._ranked_at)
-            if len(rows) <= _FEW_ROWS:
-                for row in rows.tolist():
-                    ranking.put_one(row, self._ranked_one(row, total, columns))
-            else:
-                ranking.put(rows, self._ranked(rows, total, columns))
+        self._ranked_at = -1  # until it is complete
+        if self._fresh is None:
+            total, raw = self.scored(pod)
+            if raw:
+                return None
+            sums = total + _sum(columns, table.size) if columns else total
+            ranking.fill(
+                np.where(_passed(self._filtered, table.exists[: table.size]), sums, INFEASIBLE)
+            )
+        else:
+            rows, verdicts = self._fresh
+            if not _same_columns(columns, self._ranked_with):
+                ranking.add(_sum(columns, table.size) - _sum(self._ranked_with, table.size))
+            changed = self._totals_of(View(table, rows), pod) if len(rows) else None
+            if changed is not None:
+                self._rank(rows, _passed(verdicts, table.exists[rows]), changed, columns)
+            elif len(rows):
+                return None
         self._ranked_at, self._ranked_with = table.last_generation, columns
         return ranking
 
-    def ranked_totals(self) -> Int64:
-        """int64[size]: the totals of the last ``ranking``, INFEASIBLE for rows that were not feasible."""
+    def keep_ranking(self) -> None:
+        """Lets go of what the present ranking was made from."""
+        if self._fresh is None:
+            self._filtered, self._filtered_at = None, -1
+            self._total, self._scored_at = np.zeros(0, self._plugins.total_type), -1
+            self._fresh = _NO_CHANGE
+
+    def _totals_of(self, view: View, pod: Pod) -> Int64 | None:
+        """The totals of some rows for a ``ranking``; None if scores have to be normalised."""
+        one = self._plugins.watch.one
+        total = np.zeros(view.n, np.int64)
+        for plugin, weight in self.active_scores or ():
+            scores = one(plugin).score(self.state, pod, view)
+            if hasattr(plugin, "normalize"):
+                zero = getattr(plugin, "ZERO_NORMALIZED", None)
+                if scores is not None or zero is None:
+                    return None
+                total += weight * zero
+            elif scores is not None:
+                check_scores(plugin.NAME, scores)
+                total += weighted(scores, weight)
+        return total
+
+    def _rank(self, rows: Rows, good: Mask, total: Int64, columns: Columns) -> None:
+        if len(rows) > _FEW_ROWS:
+            for scores, weight in columns:
+                total = total + weighted(scores[rows].astype(np.int64), weight)
+            self._ranking.put(rows, np.where(good, total, INFEASIBLE))
+            return
+        for row, fits, own in zip(rows.tolist(), good.tolist(), total.tolist(), strict=True):
+            more = sum(weight * int(scores[row]) for scores, weight in columns) if columns else 0
+            self._ranking.put_one(row, own + more if fits else INFEASIBLE)
+
+    def ranked_totals(self) -> Totals:
+        """By row: the totals of the last ``ranking``, INFEASIBLE for rows that were not feasible."""
         return self._ranking.totals
 
-    def _ranked(self, at: Rows | slice, total: Int64, columns: Columns) -> Int64:
-        """int64[n]: the totals of some rows, INFEASIBLE for rows that are not feasible."""
-        sums = total[at]
-        for scores, weight in columns:
-            sums = sums + weighted(scores[at].astype(np.int64), weight)
-        feasible = (self._filtered.plugin[at] == NONE) & self._table.exists[at]
-        return np.where(feasible, sums, INFEASIBLE)
 
-    def _ranked_one(self, row: int, total: Int64, columns: Columns) -> int:
-        """The same for one row."""
-        if self._filtered.plugin[row] != NONE or not self._table.exists[row]:
-            return INFEASIBLE
-        given = total.item(row)
-        for scores, weight in columns:
-            given += weight * int(scores[row])
-        return given
+def _passed(verdicts: FilterArrays | None, exists: Mask) -> Mask:
+    """bool[n]: whether the rows with these verdicts (None: no rejection) are feasible."""
+    return exists if verdicts is None else (verdicts.plugin == NONE) & exists
+
+
+def _sum(columns: Columns, n: int) -> Int64:
+    """int64[n]: the sum of the columns, each with its weight."""
+    total = np.zeros(n, np.int64)
+    for scores, weight in columns:
+        total += weighted(scores[:n].astype(np.int64), weight)
+    return total

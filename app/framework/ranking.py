@@ -5,12 +5,16 @@ totals have equal chances, as in ``app.scheduler.attempt.best``, which this modu
 """
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from app.state.columns.resources import Int64
 from app.state.view import Rows
+
+#: Totals of rows: any signed integers.
+Totals = npt.NDArray[np.signedinteger[Any]]
 
 #: The total of rows that are not feasible; totals are never negative.
 INFEASIBLE: Final = -1
@@ -28,34 +32,45 @@ class Best(NamedTuple):
 class Ranking:
     """The totals of all rows; rows that are not feasible have INFEASIBLE."""
 
-    def __init__(self) -> None:
+    def __init__(self, dtype: np.dtype[np.signedinteger[Any]]) -> None:
+        """``dtype`` must hold every total."""
         self._size = 0
-        #: int64[blocks, _BLOCK]; entries behind the last row are INFEASIBLE.
-        self._totals: Int64 = np.full((0, _BLOCK), INFEASIBLE, np.int64)
-        #: int64[blocks]: the highest total, and the number of rows that have it.
-        self._highest: Int64 = np.zeros(0, np.int64)
+        #: dtype[blocks, _BLOCK]; entries behind the last row are INFEASIBLE.
+        self._totals: Totals = np.full((0, _BLOCK), INFEASIBLE, dtype)
+        #: By block: the highest total, and the number of rows that have it.
+        self._highest: Totals = np.zeros(0, dtype)
         self._holders: Int64 = np.zeros(0, np.int64)
         #: The number of feasible rows.
         self.feasible = 0
 
     @property
-    def totals(self) -> Int64:
-        """int64[size]. Must not be changed."""
+    def totals(self) -> Totals:
+        """dtype[size]. Must not be changed."""
         return self._totals.reshape(-1)[: self._size]
 
-    def fill(self, totals: Int64) -> None:
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all arrays."""
+        return self._totals.nbytes + self._highest.nbytes + self._holders.nbytes
+
+    def fill(self, totals: Totals) -> None:
         """Sets all rows."""
         self._size = len(totals)
         blocks = -(-len(totals) // _BLOCK)
         if len(self._totals) != blocks:
-            self._totals = np.empty((blocks, _BLOCK), np.int64)
+            self._totals = np.empty((blocks, _BLOCK), self._totals.dtype)
         flat = self._totals.reshape(-1)
         flat[: len(totals)] = totals
         flat[len(totals) :] = INFEASIBLE
         self._highest, self._holders = _summed_up(self._totals)
         self.feasible = int(np.count_nonzero(totals >= 0))
 
-    def put(self, rows: Rows, totals: Int64) -> None:
+    def add(self, amounts: Int64) -> None:
+        """Adds int64[size] to the totals of the feasible rows."""
+        totals = self.totals
+        self.fill(np.where(totals >= 0, totals + amounts, INFEASIBLE))
+
+    def put(self, rows: Rows, totals: Totals) -> None:
         """Sets some rows, each once."""
         flat = self._totals.reshape(-1)
         before = flat[rows]
@@ -101,8 +116,8 @@ class Ranking:
     def _draw(
         self,
         rng: np.random.Generator,
-        changed: Mapping[int, Int64],
-        highest: Int64,
+        changed: Mapping[int, Totals],
+        highest: Totals,
         holders: Int64,
         feasible: int,
     ) -> Best:
@@ -124,7 +139,7 @@ class Ranking:
         return Best(block * _BLOCK + (own == top).nonzero()[0].item(draw), feasible)
 
 
-def _summed_up(totals: Int64) -> tuple[Int64, Int64]:
-    """int64[k] each: the highest total of each of k blocks, and the number of rows that have it."""
+def _summed_up(totals: Totals) -> tuple[Totals, Int64]:
+    """By block of k blocks: the highest total, and the number of rows that have it."""
     highest = totals.max(axis=1)
     return highest, np.count_nonzero(totals == highest[:, None], axis=1)

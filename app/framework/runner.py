@@ -1,7 +1,7 @@
 """Runs a profile's plugins from PreFilter to Score, by kube-scheduler's rules (docs/spec/framework.md)."""
 
 from collections.abc import Hashable, Iterable, Sequence
-from typing import Final, NamedTuple, cast
+from typing import Final, NamedTuple, TypeVar, cast
 
 import msgspec
 import numpy as np
@@ -58,15 +58,13 @@ from app.state.view import DryRunView, LazyView, View, dry_run_with
 #: Cycle state key: the names of the plugins that are skipped at Filter.
 _SKIPPED: Final = "Framework/skipped"
 #: The memory limit for the memos of a profile, and what each row adds to it; beyond it the least recently used ones are
-#: dropped.
+#: dropped. With 100,000 nodes this is room for the totals of a thousand templates.
 _MEMO_BYTES: Final = 24 * 2**20
-_MEMO_BYTES_PER_ROW: Final = 1000
+_MEMO_BYTES_PER_ROW: Final = 2500
 #: The limit for the JSON size of the pod specs that these memos keep alive.
 _SPEC_BYTES: Final = 16 * 2**20
-#: The estimated size of a memo: with all that it keeps alive (template, compiled selectors), and per row: 6 bytes for
-#: the verdict, 8 each for the total, the ranking and one plugin's raw scores.
+#: The estimated size of a memo without its arrays, with all that it keeps alive (template, compiled selectors).
 _BYTES_PER_MEMO: Final = 8 * 2**10
-_BYTES_PER_ROW: Final = 30
 _NO_ROWS: Final = np.zeros(0, np.intp)
 #: The status of nodes that were not evaluated.
 _ABSENT: Final = Status(Code.UnschedulableAndUnresolvable)
@@ -105,6 +103,8 @@ class Prefiltered(NamedTuple):
     names: frozenset[str] | None
     narrowed_by: frozenset[str]
 
+
+T = TypeVar("T", bound=np.generic)
 
 #: Score plugins with their weights.
 Scorers = Sequence[tuple[ScorePlugin, int]]
@@ -155,6 +155,7 @@ class Framework(CommitPoints):
                 if isinstance(p, NodeLocal) and type(p).epoch is not NodeLocal.epoch
             ],
             self._watch,
+            sum(self._weights),
         )
         self._pre_score_by_name = {p.NAME: p for p in self._pre_score}
         #: Plugin, weight, and the plugin again if it has PreScore.
@@ -172,7 +173,8 @@ class Framework(CommitPoints):
             }
         )
         self._memos: dict[PodTemplate, TemplateMemo] = {}
-        #: Bytes of the specs that the memos keep alive.
+        #: Bytes of the memos, and of the specs that they keep alive.
+        self._memo_bytes = 0
         self._spec_bytes = 0
 
     # ------------------------------------------------------------ queue
@@ -195,13 +197,31 @@ class Framework(CommitPoints):
 
     def memo(self, pod: Pod) -> TemplateMemo:
         """The memo of the pod's template. A new memo runs PreFilter of the NodeLocal plugins."""
-        memo = self._memos.pop(pod.template, None)
+        template = pod.template
+        for last in reversed(self._memos.values()):
+            self._count(last)  # it has grown since it was asked for
+            break
+        memo = self._memos.pop(template, None)
         if memo is None:
-            self._make_room(pod.template.size)
             memo = self._new_memo(pod)
-            self._spec_bytes += pod.template.size
-        self._memos[pod.template] = memo
+            self._spec_bytes += template.size
+            self._count(memo)
+        self._memos[template] = memo
+        self._drop_oldest()
         return memo
+
+    def _count(self, memo: TemplateMemo) -> None:
+        size = _BYTES_PER_MEMO + memo.nbytes
+        self._memo_bytes += size - memo.counted
+        memo.counted = size
+
+    def _drop_oldest(self) -> None:
+        """Drops the least recently used memos, but never the last one, until the others are within the limits."""
+        room = _MEMO_BYTES + _MEMO_BYTES_PER_ROW * self._table.size
+        while len(self._memos) > 1 and (self._memo_bytes > room or self._spec_bytes > _SPEC_BYTES):
+            oldest = next(iter(self._memos))
+            self._memo_bytes -= self._memos.pop(oldest).counted
+            self._spec_bytes -= oldest.size
 
     def _new_memo(self, pod: Pod) -> TemplateMemo:
         memo = TemplateMemo(self._node_local, self._table)
@@ -225,16 +245,6 @@ class Framework(CommitPoints):
         ]
         memo.wide_scores = [entry for entry in self._wide_scores if concerned(entry[0], template)]
         return memo
-
-    def _make_room(self, size: int) -> None:
-        """Drops the least recently used memos until one for a template of this JSON size fits."""
-        rows = self._table.size
-        room = _MEMO_BYTES + _MEMO_BYTES_PER_ROW * rows
-        most = room // (_BYTES_PER_MEMO + _BYTES_PER_ROW * rows)
-        while self._memos and (len(self._memos) > most or self._spec_bytes + size > _SPEC_BYTES):
-            oldest = next(iter(self._memos))
-            del self._memos[oldest]
-            self._spec_bytes -= oldest.size
 
     def filter(
         self,
@@ -472,7 +482,7 @@ class Framework(CommitPoints):
         self, pod: Pod, memo: TemplateMemo, nominated: PodsByRow
     ) -> npt.NDArray[np.intp] | None:
         """The rows, ascending, that the filters reject once their nominated pods are added; None if a filter fails."""
-        if memo.filtered(pod).faulty:
+        if not memo.may_rank(pod):
             return None
         if not nominated:
             return _NO_ROWS
@@ -501,6 +511,7 @@ class Framework(CommitPoints):
         best = None if ranking is None else ranking.best(rng, without)
         if best is not None:
             memo.ranks = True
+            memo.keep_ranking()
             active = memo.active_scores or ()
             self.participation.scored(tuple([plugin.NAME for plugin, _ in (*active, *wide)]))
         return best
@@ -512,7 +523,7 @@ class Framework(CommitPoints):
         rows = memo.feasible()
         if nominated:
             rows = np.setdiff1d(rows, memo.with_nominated(pod, nominated)[0], assume_unique=True)
-        return rows, memo.ranked_totals()[rows]
+        return rows, memo.ranked_totals()[rows].astype(np.int64)
 
     # ------------------------------------------------------------ score
 
@@ -557,9 +568,9 @@ class Framework(CommitPoints):
     ) -> Int64:
         active = memo.active_scores or ()
         self.participation.scored(tuple([plugin.NAME for plugin, _ in (*active, *wide)]))
-        total, raw = memo.scored(pod)
+        kept, raw = memo.scored(pod)
         memo.ranks = memo.ranks and not raw
-        total = self._of(total, view)
+        total = self._of(kept, view).astype(np.int64)
         for number, scores in raw.items():
             plugin, weight = active[number]
             given = None if scores is None else self._of(scores, view)
@@ -573,7 +584,7 @@ class Framework(CommitPoints):
                 total = total + weighted(own, weight)
         return total
 
-    def _of(self, column: Int64, view: View) -> Int64:
+    def _of(self, column: npt.NDArray[T], view: View) -> npt.NDArray[T]:
         """The view's rows of a column over all rows. May be the column itself: must not be changed in place."""
         return column if view.n == self._table.size else column.take(view.rows)
 
