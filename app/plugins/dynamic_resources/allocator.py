@@ -341,7 +341,7 @@ class Allocator:
         """
         budget.start()
         try:
-            self._inventory.sync()
+            self._inventory.sync(budget)
             kinds = self._kinds_for(claims)
             kinds.refresh(rows, budget)
             answers = kinds.answer(rows, claims, budget)

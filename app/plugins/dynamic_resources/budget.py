@@ -3,6 +3,7 @@
 from typing import Final
 
 from app.model.clock import Clock
+from app.model.status import Unfinished
 
 #: Seconds of one turn: nothing else happens meanwhile.
 TURN_SECONDS: Final = 0.010
@@ -40,6 +41,11 @@ class Budget:
     def expired(self) -> bool:
         """Whether the time is over."""
         return self._clock.monotonic() > self._end
+
+    def pause_if_expired(self) -> None:
+        """Raises Unfinished if the time is over and another turn follows."""
+        if self.may_pause and self.expired():
+            raise Unfinished
 
     def now(self) -> float:
         """Seconds on the monotonic clock."""

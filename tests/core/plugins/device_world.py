@@ -15,7 +15,7 @@ from app.plugins.dynamic_resources.allocator import (
     TIMED_OUT,
     Allocator,
 )
-from app.plugins.dynamic_resources.budget import AllocationTimeout
+from app.plugins.dynamic_resources.budget import AllocationTimeout, Budget
 from app.plugins.dynamic_resources.search import AllocationError, AllocationFailed
 from app.state.devices import AllocatedState
 from app.state.lister import Lister
@@ -123,6 +123,8 @@ class Patience:
             return False
         self.looks -= 1
         return self.looks < 0
+
+    pause_if_expired = Budget.pause_if_expired
 
     def now(self):
         return self.time

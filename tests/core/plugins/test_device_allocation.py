@@ -8,6 +8,7 @@ import pytest
 from app.model.devices import MAX_RESULTS
 from app.model.status import Unfinished
 from app.plugins.dynamic_resources.allocator import (
+    ALLOCATED,
     ERROR,
     FAILED,
     TIMED_OUT,
@@ -456,6 +457,43 @@ class TestTime:
                 pauses += 1
         assert codes == [TIMED_OUT]
         assert 1 < pauses <= 5
+
+    @pytest.mark.parametrize("looks", [1, 3])
+    def test_what_nodes_see_is_found_out_in_turns(self, looks):
+        """Also if slices and nodes change meanwhile."""
+        names = [f"n{n}" for n in range(12)]
+        slices = [slice_of(name, device("d"), pool=name, nodeName=name) for name in names]
+        everywhere = slice_of("shared", device("s"), pool="shared")
+        changed = [
+            slice_of("n3", device("other"), pool="moved", nodeName="n3"),
+            slice_of("n9", device("d"), device("d2"), pool="n9", nodeName="n9"),
+        ]
+        later = [*(one for one in slices if one.name not in {"n3", "n5", "n9"}), *changed]
+        expected = DeviceWorld(*later, everywhere, nodes=[*names, "new"])
+        world = DeviceWorld(*slices, nodes=names)
+        steps = [
+            lambda: world.slices.store(changed[0]),
+            lambda: world.slices.remove(slices[5]),
+            lambda: world.slices.store(everywhere),
+            lambda: world.table.set_node(node("new")),
+            lambda: world.slices.store(changed[1]),
+        ]
+        wanted = claim(asked(2))
+        while True:
+            budget = Patience(looks)
+            budget.may_pause, budget.limit = True, 1e9
+            try:
+                found = world.search(wanted, budget=budget)
+                break
+            except Unfinished:
+                if steps:
+                    steps.pop()()
+        assert not steps
+        assert found.codes.tolist() == expected.search(wanted).codes.tolist()
+        for position, code in enumerate(found.codes.tolist()):
+            if code == ALLOCATED:
+                at_once = expected.allocate(wanted, on=world.table.names[position])
+                assert json_of(found.results(position)) == json_of(at_once)
 
     def test_what_was_not_begun_is_begun_the_next_time(self):
         world = DeviceWorld(slice_of("s", device("d0")))
