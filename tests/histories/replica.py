@@ -368,7 +368,6 @@ def _patched(patch_noted: Any) -> Iterator[None]:
         mock.patch.object(process, "take_limits", _limits),
         mock.patch.object(process, "return_free_memory", _keep_memory),
         mock.patch.object(process, "gc", nothing),
-        mock.patch.multiple("app.observe.telemetry", **dict.fromkeys(_COLLECTORS, _collect)),
         mock.patch.object(KubeWriter, "patch_pod_status", patch_noted),
         # How often they look whether there is something to do.
         mock.patch("app.observe.metrics.process.LAG_INTERVAL", 30.0),
@@ -401,11 +400,3 @@ def _limits() -> Limits:
 async def _keep_memory() -> None:
     """Returns nothing to the system."""
     await asyncio.get_running_loop().create_future()
-
-
-#: What tells of the machine in the metrics.
-_COLLECTORS = ("ProcessCollector", "PlatformCollector", "GCCollector")
-
-
-def _collect(registry: object) -> None:
-    """Tells nothing."""
