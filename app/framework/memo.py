@@ -283,6 +283,14 @@ class TemplateMemo:
         """The current NodeLocal verdicts on every row. Shared: copy before changing. Raises SchedulingError."""
         return self._refiltered(pod) or FilterArrays(self._table.size)
 
+    def filtered_at(self, rows: Rows, pod: Pod) -> FilterArrays:
+        """The NodeLocal verdicts on some rows, in arrays for every row; nothing is kept. Raises SchedulingError."""
+        arrays = FilterArrays(self._table.size)
+        fresh = self._ask(View(self._table, rows), pod) if len(rows) else None
+        if fresh is not None:
+            arrays.put(rows, fresh)
+        return arrays
+
     def _refiltered(self, pod: Pod) -> FilterArrays | None:
         """The current NodeLocal verdicts on every row; None if no row is rejected.
 

@@ -65,6 +65,8 @@ _MEMO_BYTES_PER_ROW: Final = 2500
 _SPEC_BYTES: Final = 16 * 2**20
 #: The estimated size of a memo without its arrays, with all that it keeps alive (template, compiled selectors).
 _BYTES_PER_MEMO: Final = 8 * 2**10
+#: Up to so many nodes that PreFilter names are filtered alone, and nothing is kept: each pod of a DaemonSet names another one.
+_FEW_NAMED: Final = 8
 _NO_ROWS: Final = np.zeros(0, np.intp)
 #: The status of nodes that were not evaluated.
 _ABSENT: Final = Status(Code.UnschedulableAndUnresolvable)
@@ -301,7 +303,12 @@ class Framework(CommitPoints):
     ) -> Filtered:
         (_, wide), names, narrowed_by = prefiltered
         memo.ranks = names is None
-        arrays = memo.filtered(pod)
+        row_of = self._table.row_of
+        rows = sorted([row_of[name] for name in names or () if name in row_of])
+        if names is not None and len(rows) <= _FEW_NAMED:
+            arrays = memo.filtered_at(np.array(rows, np.intp), pod)
+        else:
+            arrays = memo.filtered(pod)
         if wide or nominated:
             arrays = arrays.copy()
         considered = self._table.exists[: self._table.size]
@@ -309,7 +316,6 @@ class Framework(CommitPoints):
             considered = considered & within
         absent = _ABSENT
         if names is not None:
-            rows = [self._table.row_of[name] for name in names if name in self._table.row_of]
             only = np.zeros(self._table.size, bool)
             only[rows] = True
             considered = considered & only

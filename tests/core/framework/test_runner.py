@@ -3,6 +3,8 @@
 See docs/spec/framework.md.
 """
 
+import string
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -38,10 +40,10 @@ BROKEN = Status(Code.Error, ("broken",))
 
 
 class Profile:
-    """A profile of these plugins over the nodes x, y and z."""
+    """A profile of these plugins over the nodes x, y and z, or others."""
 
-    def __init__(self, *plugins, weights=None):
-        self.table = FakeCluster(*map(make_node, "xyz")).handle.table
+    def __init__(self, *plugins, weights=None, nodes="xyz"):
+        self.table = FakeCluster(*map(make_node, nodes)).handle.table
         self.framework = Framework("profile", profile_of(*plugins, weights=weights), self.table)
 
     def filter(self):
@@ -189,6 +191,23 @@ def test_the_first_plugin_that_turns_a_node_down_has_said_so(first, second):
         said = {profile.table.names[row]: outcome.status(row).message for row in range(3)}
         assert said == {"x": "a said no", "y": "b said no", "z": ""}
         assert outcome.rejecting_plugins() == {"a", "b"}
+
+
+@pytest.mark.parametrize(
+    "named", ["!", "c", "hc!", "hgfedcba", "abcdefghi", "zyxwvutsrqponmlkjihgfedcba"]
+)
+def test_named_nodes_get_the_same_verdicts_however_many_there_are(named):
+    nodes = string.ascii_lowercase
+    plugins = [Prepares("names", names=named), BarsRows("a", "bdy"), Bars("b", "cdz")]
+    outcome = Profile(*plugins, nodes=nodes).filter().outcome
+    said = {
+        name: outcome.status(row).message
+        for row, name in enumerate(nodes)
+        if outcome.considered[row]
+    }
+    rejected = {"b": "a said no", "d": "a said no", "y": "a said no", "c": "b said no"}
+    rejected["z"] = "b said no"
+    assert said == {name: rejected.get(name, "") for name in named if name in nodes}
 
 
 @pytest.mark.parametrize("kind", [Bars, BarsRows])
