@@ -140,6 +140,7 @@ def shortfalls(result: Result, wanted: Thresholds) -> Iterator[str]:
 COMPARED: Final = (
     "pods_per_s",
     "cpu_ms_per_pod",
+    "cpu_s",
     "peak_memory_mb",
     "first_bind_s",
     "median_bind_s",

@@ -28,6 +28,8 @@ _HEAD: Final = (
     "theirs",
     "ratio",
     "first binding, ratio",
+    "last binding, ratio",
+    "CPU in all, ratio",
     "memory, ratio",
     "latency p99, ms",
     "theirs",
@@ -71,6 +73,8 @@ def main(
 ) -> None:
     """Measure a scheduler with every workload of a file, and print a table in Markdown.
 
+    Pods/s and CPU a pod count from the first binding on; where that comes late, as with preemption, read the time of the last
+    binding and the CPU in all, which count from the start of the process.
     With --output json there is one line of JSON for each workload and scheduler instead. Fails if a pod was not bound.
     """
     schedulers = {"ours": ours} | ({"theirs": theirs} if theirs else {})
@@ -115,7 +119,8 @@ def told(name: str, results: Mapping[str, Sequence[Result]], output: str) -> lis
     figures = [name]
     for field in ("pods_per_s", "cpu_ms_per_pod"):
         figures += [own[field], other.get(field), compared.get(field)]
-    figures += [compared.get("first_bind_s"), compared.get("peak_memory_mb")]
+    whole = ("first_bind_s", "last_bind_s", "cpu_s", "peak_memory_mb")
+    figures += [compared.get(field) for field in whole]
     latency = "latency_p99_ms"
     figures += [own[latency], other.get(latency), compared.get(latency)]
     return [_row(figures)]

@@ -41,12 +41,15 @@ def test_as_many_pods_wait_as_are_measured(shape, reason):
 
 def test_a_row_has_the_ratios_of_the_medians():
     [row] = suite.told("plain", {"ours": [result(20.0)], "theirs": [result(10.0)]}, "text")
-    assert row == "| plain | 20.0 | 10.0 | 2.0 | 100.0 | 100.0 | 1.0 | - | 1.0 | - | - | - |"
+    assert (
+        row
+        == "| plain | 20.0 | 10.0 | 2.0 | 100.0 | 100.0 | 1.0 | - | 0.5 | 1.0 | 1.0 | - | - | - |"
+    )
 
 
 def test_without_another_scheduler_there_are_no_ratios():
     [row] = suite.told("plain", {"ours": [result(20.0)]}, "text")
-    assert row == "| plain | 20.0 | - | - | 100.0 | - | - | - | - | - | - | - |"
+    assert row == "| plain | 20.0 | - | - | 100.0 | - | - | - | - | - | - | - | - | - |"
 
 
 def test_as_json_each_scheduler_has_a_line():
