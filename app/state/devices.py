@@ -9,7 +9,7 @@ watch shows it: another pod may be scheduled in between and must not get the sam
 
 from collections import defaultdict
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from app.model import quantity
 from app.model.devices import (
@@ -20,6 +20,7 @@ from app.model.devices import (
     DeviceResult,
     ResourceClaim,
 )
+from app.model.pod_groups import GroupKey
 from app.model.requests import is_extended
 from app.state.assume_cache import AssumeCache
 from app.state.lister import Lister
@@ -32,26 +33,37 @@ class DeviceTracker:
         self.claims: Final = ResourceClaims(claims)
         self.classes: Final = ClassesByResource(classes)
         self.allocated: Final = AllocatedState()
-        self._in_flight: Final[dict[str, AllocationResult]] = {}
+        self._in_flight: Final[dict[str, InFlight]] = {}
         for known in self.claims:
             self._claim_changed(None, known)
         self.claims.follow(self._claim_changed)
 
-    def in_flight(self, uid: str) -> bool:
-        """Whether a claim has an allocation in flight."""
-        return uid in self._in_flight
+    def in_flight(self, uid: str) -> "InFlight | None":
+        """A claim's allocation in flight."""
+        return self._in_flight.get(uid)
 
-    def reserve(self, uid: str, allocation: AllocationResult) -> None:
-        """Adds an allocation in flight for a claim."""
-        self.release(uid)
-        self._in_flight[uid] = allocation
+    def reserve(
+        self, uid: str, allocation: AllocationResult, group: GroupKey | None = None
+    ) -> None:
+        """Adds an allocation in flight for a claim, or another pod of the ``group`` that waits for the same one."""
+        known = self._in_flight.get(uid)
+        if known is not None and known.allocation is allocation:
+            self._in_flight[uid] = known._replace(pods=known.pods + 1)
+            return
+        self._in_flight[uid] = InFlight(allocation, group, 1)
         self.allocated.add(allocation)
+        if known is not None:
+            self.allocated.remove(known.allocation)
 
     def release(self, uid: str) -> None:
-        """Removes a claim's allocation in flight, if there is one: it was written or given up."""
-        allocation = self._in_flight.pop(uid, None)
-        if allocation is not None:
-            self.allocated.remove(allocation)
+        """A pod no longer waits for a claim's allocation in flight: it was written or given up. The last one removes it."""
+        known = self._in_flight.pop(uid, None)
+        if known is None:
+            return
+        if known.pods > 1:
+            self._in_flight[uid] = known._replace(pods=known.pods - 1)
+        else:
+            self.allocated.remove(known.allocation)
 
     def _claim_changed(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
         before = None if old is None else old.status.allocation
@@ -62,6 +74,16 @@ class DeviceTracker:
             self.allocated.add(after)
         if before is not None:
             self.allocated.remove(before)
+
+
+class InFlight(NamedTuple):
+    """An allocation that is decided and not written."""
+
+    allocation: AllocationResult
+    #: The group whose pods may share the claim before it is written.
+    group: GroupKey | None
+    #: How many pods wait for it.
+    pods: int
 
 
 class ResourceClaims(AssumeCache[ResourceClaim]):

@@ -57,6 +57,8 @@ class ClaimBinder:
     ) -> None:
         self._tracker: Final = tracker
         self._created: Final = created
+        #: The uids of claims that are being written.
+        self._being_written: Final[set[str]] = set()
         self._waiter: Final = ConditionWaiter(tracker.claims, binding_timeout, awaited)
 
     # ------------------------------------------------------------ PreBind
@@ -82,9 +84,8 @@ class ClaimBinder:
             if at == pod_claims.extended_at:
                 await self._create(pod_claims, at, reservation, effects)
             reservation.begun.add(at)
-        claim = await self._write(pod_claims.claims[at], allocation, pod, effects)
+        claim = await self._write_in_turn(pod_claims.claims[at], allocation, pod, effects)
         pod_claims.claims[at] = claim
-        await self._store_written(claim, effects)
         if reservation is not None and allocation is not None:
             reservation.begun.discard(at)
             reservation.in_flight.discard(uid)
@@ -116,6 +117,28 @@ class ClaimBinder:
         finally:
             self._created[outcome] += 1
 
+    async def _write_in_turn(
+        self,
+        claim: ResourceClaim,
+        allocation: AllocationResult | None,
+        pod: Pod,
+        effects: Effects,
+    ) -> ResourceClaim:
+        """Writes and stores a claim. Pods that share one write it one after another: each begins with what the last one wrote."""
+        uid = claim.uid
+        while uid in self._being_written:
+            await effects.sleep(_LOOK_SECONDS)
+        self._being_written.add(uid)
+        try:
+            known = self._tracker.claims.get(claim.name, claim.namespace)
+            if known is not None and known.uid == uid and self._is_shared(claim):
+                claim = known
+            claim = await self._write(claim, allocation, pod, effects)
+            await self._store_written(claim, effects)
+            return claim
+        finally:
+            self._being_written.discard(uid)
+
     async def _write(
         self,
         claim: ResourceClaim,
@@ -142,10 +165,14 @@ class ClaimBinder:
         changes: dict[str, Any] = {}
         now = format_time(effects.now())
         if allocation is not None:
-            if claim.status.allocation is not None:
+            written = claim.status.allocation
+            if written is None:
+                claim = await self._add_finalizer(claim, effects)
+                changes["allocation"] = msgspec.structs.replace(
+                    allocation, allocation_timestamp=now
+                )
+            elif not self._is_shared(claim) or written.device_names != allocation.device_names:
                 raise SchedulingError(f"claim {claim.key} got allocated elsewhere in the meantime")
-            claim = await self._add_finalizer(claim, effects)
-            changes["allocation"] = msgspec.structs.replace(allocation, allocation_timestamp=now)
         elif claim.status.allocation is None:
             raise SchedulingError(f"claim {claim.key} got deallocated elsewhere in the meantime")
         elif claim.status.allocation.allocation_timestamp is None:
@@ -158,6 +185,11 @@ class ClaimBinder:
             f"add {what} to claim {claim.key}",
             effects.resource_claims.patch(claim, {"status": changes}, status=True),
         )
+
+    def _is_shared(self, claim: ResourceClaim) -> bool:
+        """Whether pods of a group may share the claim, one of which writes the allocation for all."""
+        pending = self._tracker.in_flight(claim.uid)
+        return pending is not None and pending.group is not None
 
     async def _add_finalizer(self, claim: ResourceClaim, effects: Effects) -> ResourceClaim:
         if has_finalizer(claim):
@@ -233,6 +265,8 @@ class ClaimBinder:
         """
         for at in pod_claims.unavailable:
             claim = pod_claims.claims[at]
+            if claim.status.allocation is None:
+                continue
             consumers = claim.status.reserved_for or ()
             if not consumers or [consumer.uid for consumer in consumers] == [pod.uid]:
                 await self._deallocate(claim, effects)

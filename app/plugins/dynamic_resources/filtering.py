@@ -102,6 +102,7 @@ class ClaimFilter:
         self._clock: Final = handle.clock
         self._args: Final = args
         self._tracker: Final = cluster.devices
+        self._groups: Final = cluster.pod_groups
         self._classes: Final = cluster.device_classes
         self._allocator: Final = Allocator(
             handle.table,
@@ -127,11 +128,17 @@ class ClaimFilter:
         elif not claims:
             return SKIP
         selectors: dict[int, NodeSelectorMatcher] = {}
+        shared: dict[int, AllocationResult] = {}
+        group = self._groups.key_of(pod)
         for at, claim in enumerate(claims):
-            status = self._check(claim)
-            if status is not None:
-                return status
             allocation = claim.status.allocation
+            pending = self._tracker.in_flight(claim.uid) if allocation is None else None
+            if pending is not None and group is not None and pending.group == group:
+                allocation = shared[at] = pending.allocation
+            else:
+                status = self._check(claim)
+                if status is not None:
+                    return status
             if allocation is not None and allocation.node_selector is not None:
                 selectors[at] = compile_node_selector(allocation.node_selector)
                 if selectors[at].errors:
@@ -142,6 +149,7 @@ class ClaimFilter:
             extended=extended,
             resources=resources,
             selectors=selectors,
+            shared=shared,
             budget=Budget(self._clock, self._args.filter_timeout),
         )
 
@@ -149,7 +157,7 @@ class ClaimFilter:
         """Why a claim without an allocation cannot be allocated on any node; None if it may be."""
         if claim.status.allocation is not None:
             return None
-        if self._tracker.in_flight(claim.uid):
+        if self._tracker.in_flight(claim.uid) is not None:
             return unresolvable(f"resource claim {claim.key} is in the process of being allocated")
         for request in claim.spec.devices.requests or ():
             named = _classes_of(request)
@@ -278,9 +286,9 @@ class ClaimFilter:
         time."""
         accepted = verdicts.accepted() & where
         for at, claim in enumerate(pod_claims.claims):
-            if claim.status.allocation is None:
+            if pod_claims.allocation(at) is None:
                 continue
-            unusable = np.full(view.n, self._cannot_be_bound(claim))
+            unusable = np.full(view.n, at not in pod_claims.shared and self._cannot_be_bound(claim))
             selector = pod_claims.selectors.get(at)
             if selector is not None:
                 unusable |= ~selector.matches(view)
@@ -319,9 +327,9 @@ def scores(pod_claims: PodResourceClaims, view: View) -> Int64 | None:
     if not pod_claims.found or not any(map(_has_alternatives, pod_claims.claims)):
         return None
     fixed = sum(
-        _points(claim, claim.status.allocation)
-        for claim in pod_claims.claims
-        if claim.status.allocation is not None
+        _points(claim, allocation)
+        for at, claim in enumerate(pod_claims.claims)
+        if (allocation := pod_claims.allocation(at)) is not None
     )
     by_row = np.zeros(view.table.size, np.int64)
     for found in pod_claims.found:

@@ -6,7 +6,7 @@ pod that has some.
 
 import functools
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from app.framework.args import DynamicResourcesArgs
@@ -47,6 +47,7 @@ from app.wire.sanitize import is_emptied
 
 if TYPE_CHECKING:
     from app.plugins.dynamic_resources.binding import ClaimBinder
+    from app.plugins.dynamic_resources.extended_resources import RequestMapping
     from app.plugins.dynamic_resources.filtering import ClaimFilter
 
 ERR_REASON_NO_CLAIMS: Final = "no new claims to deallocate"
@@ -166,25 +167,31 @@ class DynamicResources:
 
     # ------------------------------------------------------------ allocating devices
 
-    def reserve(self, state: CycleState, _pod: Pod, node_name: str) -> Status:
+    def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Status:
         """Marks the devices that Filter found on the node as allocated in flight."""
         claims = self._claims(state)
         if claims is None:
             return SUCCESS
         row = self._handle.table.row_of.get(node_name)
         found = None if row is None else claims.found_on(row)
-        if found is None:
-            if not claims.to_allocate:
-                return SUCCESS
+        allocations = dict(claims.shared)
+        wanted: Mapping[int, ResourceClaim] = {}
+        mappings: Sequence[RequestMapping] = ()
+        if found is not None:
+            on_node, position = found
+            wanted, mappings = on_node.wanted, on_node.mappings
+            allocations.update(zip(wanted, on_node.result.results(position), strict=True))
+        elif claims.to_allocate:
             return Status(Code.Error, ("claim allocation not found for node",))
-        on_node, position = found
-        allocations = dict(zip(on_node.wanted, on_node.result.results(position), strict=True))
+        if not allocations:
+            return SUCCESS
         if any(map(_is_incomplete, allocations.values())):
             return Status(Code.Error, ("parameters of devices are nested too deeply",))
-        reservation = ClaimReservation(allocations, on_node.wanted, on_node.mappings)
+        reservation = ClaimReservation(allocations, wanted, mappings)
+        group = self._handle.cluster.pod_groups.key_of(pod)
         for at, allocation in allocations.items():
             uid = claims.claims[at].uid
-            self._tracker.reserve(uid, allocation)
+            self._tracker.reserve(uid, allocation, group)
             reservation.in_flight.add(uid)
         claims.reservation = reservation
         return SUCCESS

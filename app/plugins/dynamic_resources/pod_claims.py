@@ -143,11 +143,13 @@ class PodResourceClaims:
         extended: ResourceClaim | None,
         resources: Amounts,
         selectors: Mapping[int, "NodeSelectorMatcher"],
+        shared: Mapping[int, AllocationResult],
         budget: Budget,
     ) -> None:
         """``extended`` is the claim for ``resources``, the extended resources that the pod requests.
 
-        ``selectors`` match the nodes that reach the allocated claims, by the claim's index.
+        ``selectors`` match the nodes that reach the allocated claims, by the claim's index. ``shared`` has the allocations in
+        flight for other pods of the pod's group.
         """
         #: The claims of the spec, then the one for extended resources. Replaced by newer versions when they are
         #: written.
@@ -156,6 +158,7 @@ class PodResourceClaims:
         self.extended_at: Final = None if extended is None else len(claims)
         self.resources: Final = resources
         self.selectors: Final = selectors
+        self.shared: Final = shared
         self.budget: Final = budget
         #: Indexes of allocated claims because of which a node was rejected.
         self.unavailable: Final[set[int]] = set()
@@ -175,8 +178,12 @@ class PodResourceClaims:
         return {
             at: claim
             for at, claim in enumerate(self.claims)
-            if at != self.extended_at and claim.status.allocation is None
+            if at != self.extended_at and self.allocation(at) is None
         }
+
+    def allocation(self, at: int) -> AllocationResult | None:
+        """The allocation of a claim, written or in flight."""
+        return self.claims[at].status.allocation or self.shared.get(at)
 
     def reason_number(self, text: str) -> int:
         """The number of a reason, the same in all verdicts about the pod."""

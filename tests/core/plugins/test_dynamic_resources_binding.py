@@ -8,6 +8,7 @@ from app.framework.interface import CycleState, reject
 from app.framework.profile import ProfilePlugins
 from app.framework.runner import Framework
 from app.model.devices import FINALIZER
+from app.model.pod_groups import PodGroup
 from app.model.status import Code, ConflictError, SchedulingError, unschedulable
 from app.state.nominations import NO_PODS
 from tests.core.plugins.claim_world import (
@@ -19,6 +20,53 @@ from tests.core.plugins.claim_world import (
 )
 
 AWAY = "resourceclaim not available on the node"
+
+
+class TestSharedByAGroup:
+    """Pods of a group that are decided together share a claim whose allocation is not written yet."""
+
+    def setup_method(self):
+        self.world = Devices(a_slice("a", "d0"), a_slice("b", "d0"), a_claim("c"))
+        self.world.cluster.handle.cluster.pod_groups.watch(PodGroup, lambda: "/podgroups")
+        self.pods = [
+            using("c", name=name, schedulingGroup={"podGroupName": "g"}) for name in ("one", "two")
+        ]
+        self.states = [self.world.decide(pod, "a") for pod in self.pods]
+
+    def test_its_devices_are_where_the_first_pod_has_them(self):
+        third = using("c", name="three", schedulingGroup={"podGroupName": "g"})
+        assert self.world.judge(third) == {"b": AWAY, "c": AWAY}
+        assert self.world.in_use() == {"a/d0"}
+
+    def test_other_pods_wait_until_it_is_written(self):
+        for other in (
+            using("c", name="other"),
+            using("c", name="other", schedulingGroup={"podGroupName": "h"}),
+        ):
+            waits = set(self.world.judge(other).values())
+            assert waits == {"resource claim default/c is in the process of being allocated"}
+
+    @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+    def test_the_first_that_binds_writes_the_allocation(self, order):
+        for at in order:
+            assert self.world.bind(self.states[at], self.pods[at], "a").ok
+        claim = self.world.written()
+        assert claim.status.allocation.devices.results[0].device == "d0"
+        assert [c.name for c in claim.status.reserved_for] == [self.pods[at].name for at in order]
+        assert self.world.tracker.in_flight("uid-of-c") is None
+        assert self.world.in_use() == {"a/d0"}
+
+    def test_it_is_given_up_with_the_last_pod(self):
+        self.world.plugin.unreserve(self.states[0], self.pods[0], "a")
+        assert self.world.in_use() == {"a/d0"}
+        assert self.world.bind(self.states[1], self.pods[1], "a").ok
+        self.world.plugin.unreserve(self.states[1], self.pods[1], "a")
+        assert self.world.tracker.in_flight("uid-of-c") is None
+
+    def test_not_with_other_devices(self):
+        self.world.effects.resource_claims.store(a_claim(status=allocated("b", "d0"), version="9"))
+        status = self.world.bind(self.states[0], self.pods[0], "a")
+        assert "got allocated elsewhere in the meantime" in status.message
 
 
 class TestBinding:
