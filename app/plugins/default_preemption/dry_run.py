@@ -16,7 +16,7 @@ from app.framework.diagnosis import NONE, FilterOutcome
 from app.framework.interface import CycleState, FilterPlugin
 from app.framework.memo import FilterArrays
 from app.framework.runner import Framework
-from app.model.pod import Pod
+from app.model.pod import HostPort, Pod
 from app.model.status import Code, SchedulingError, Status, unresolvable
 from app.plugins.default_preemption.budgets import DisruptionBudgets
 from app.plugins.default_preemption.importance import by_importance
@@ -130,6 +130,10 @@ class DryRunViews:
         self._alone.add_many(batch, chosen, positions)
         if len(self._shared):
             self._together.add_many(batch, *self._on_shared(chosen, positions))
+
+    def pin_ports(self, position: int, ports: frozenset[HostPort]) -> None:
+        """Counts these host ports as in use on a row, whatever is removed there."""
+        self._alone.pin_ports(position, ports)
 
     def sum_up(self) -> None:
         """Sums up what was added and removed so far, which ``take`` would have to do."""

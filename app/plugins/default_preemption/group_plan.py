@@ -10,13 +10,14 @@ The plan asks NodeLocal filters only: then what fits on a row follows from that 
 """
 
 import heapq
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
 import numpy as np
 
-from app.model.pod import Pod, PodTemplate
+from app.model.pod import HostPort, Pod, PodTemplate
 from app.model.pod_groups import GroupKey
 from app.plugins.default_preemption.budgets import DisruptionBudgets
 from app.plugins.default_preemption.dry_run import DryRunViews, PodFilters
@@ -144,6 +145,8 @@ class _World:
         #: By uid: the pods of units, those in the domain.
         self._places: Final[dict[str, _Place]] = {}
         self._adding: list[_Place] = []
+        #: By position: the host ports of pods of units that are there again. In a dry run a port has no owner.
+        self._ports: Final[defaultdict[int, Counter[HostPort]]] = defaultdict(Counter)
         #: int64[n]: the number of the next unit that is tried there; ``units`` if none is left.
         self.next: Int64 = np.zeros(n, np.int64)
 
@@ -171,6 +174,7 @@ class _World:
     def add(self, places: Sequence[_Place]) -> None:
         """Adds the pods of a unit again; the view is changed when it is needed."""
         self._adding += places
+        self._keep_ports(places, 1)
         positions = [position for _, _, position in places]
         for kind in self.kinds.values():
             kind.known[positions] = ~kind.maybe[positions]
@@ -184,7 +188,15 @@ class _World:
         """Removes the pods of a unit that was added."""
         self.flush()
         _move(places, self._views.remove)
+        self._keep_ports(places, -1)
         self._reopen([position for _, _, position in places])
+
+    def _keep_ports(self, places: Sequence[_Place], sign: int) -> None:
+        for batch, index, position in places:
+            if ports := batch.pods[index].template.host_ports:
+                kept = self._ports[position]
+                kept.update(dict.fromkeys(ports, sign))
+                self._views.pin_ports(position, frozenset(+kept))
 
     def flush(self) -> None:
         """Changes the view as ``add`` wants it."""

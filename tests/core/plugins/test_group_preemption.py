@@ -115,6 +115,16 @@ def test_evicts_the_least_important_pods_for_the_minimum():
     assert world.evicted == ["new", "newer"]
 
 
+@pytest.mark.parametrize("other", [1, 2])
+def test_a_pod_with_the_host_port_goes(other):
+    ports = [{"name": "c", "ports": [{"containerPort": 80, "hostPort": 80}]}]
+    world = World(a=4, b=1).add(group("gang", 1000))
+    world.run("a", pod("low", priority=1), pod("holds", priority=other, containers=ports))
+    world.run("b", pod("more", priority=900, containers=ports))
+    assert world.preempt(gang(1, containers=ports), 1).nodes == {"uid-of-default-g0": "a"}
+    assert world.evicted == ["holds"]
+
+
 def test_what_is_as_important_stays():
     world = World(a=1).add(group("gang", 10)).run("a", pod("same", priority=10))
     status = world.preempt(gang(1), 1).status
