@@ -418,6 +418,11 @@ class SchedulerState:
         if resource is not None:
             event = ClusterEvent(resource, action_of(change.old, change.new))
             self.queue.move_all(event, change.old, change.new, now)
+            if resource is Resource.PodGroup and change.old is None and change.new is not None:
+                # One that is made again may ask for less than the one for which its pods were rejected.
+                key = GroupKey(change.kind, change.new.namespace, change.new.name)
+                pods = tuple(self.cluster.pod_groups.members(key).unscheduled.values())
+                self.queue.try_again(pods, event, now)
 
     # ------------------------------------------------------------ the queue's time
 

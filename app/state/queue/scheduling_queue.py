@@ -377,6 +377,18 @@ class SchedulingQueue:
                 moved += place is ACTIVE
         return moved
 
+    def try_again(self, pods: Iterable[Pod], event: ClusterEvent, now: float) -> None:
+        """Moves pods that were rejected, as if a plugin that rejected them had registered the event."""
+        interest = self._hints.interest(event)
+        for pod in pods:
+            queued = self._pods.get(pod.uid)
+            if queued is None:
+                continue
+            if queued.place is IN_FLIGHT:
+                self._in_flight.record(self._hints.interest(FORCE_ACTIVATE), None, pod)
+            elif queued.place is UNSCHEDULABLE:
+                self._requeue(queued, AFTER_BACKOFF, "Event", now, interest.label)
+
     # ------------------------------------------------------------ time
 
     def flush_backoff(self, now: float) -> int:
