@@ -157,7 +157,8 @@ class GroupAlgorithm:
         if result.status.ok:
             self.planned = result.nodes
         elif result.status.code.rejected:
-            self.no_preemption = result.status.message
+            text = result.status.message
+            self.no_preemption = self.why if text == UNSCHEDULABLE else text
         else:
             raise GroupFault(result.status.message)
 
@@ -293,7 +294,7 @@ class GroupAlgorithm:
             except Unfit as unfit:
                 await self._preempt(member, attempt, unfit.diagnosis)
         except NoNodesError:
-            raise GroupFault(NO_NODES, member) from None
+            member.message = NO_NODES
         except (SchedulingError, CacheError) as error:
             raise GroupFault(str(error), member) from error
         except Exception as error:

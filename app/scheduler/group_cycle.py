@@ -40,7 +40,7 @@ TOO_FEW: Final = (
     f"{UNSCHEDULABLE}, waiting for minCount pods from a gang to be scheduled, "
     "one or more plugins asked to wait and no plugin rejected pod"
 )
-PREEMPTING: Final = "pod group is waiting for preemption to complete"
+PREEMPTING: Final = f"{UNSCHEDULABLE}, pod group is waiting for preemption to complete"
 #: Of Kubernetes 1.37.
 _NOT_ENOUGH: Final = "minCount ({}) cannot be satisfied: {} scheduled, {} remaining"
 _OTHER_FAILED: Final = "failed to schedule other pod from a pod group: {}"
@@ -128,7 +128,8 @@ class GroupCycle:
         result, text = await cycle.run()
         if len(members):
             parts.sink(cycle.attempted(result, text))
-            self._status.put(key, result, text)
+            if len({member.profile for member in members}) == 1:  # kube-scheduler tells pods only
+                self._status.put(key, result, text)
 
     async def stop(self) -> None:
         """Ends the cycle that waits for extenders, which takes its pods back; no further one begins."""
@@ -301,7 +302,7 @@ class _Cycle:
         for member in members:
             if member.assumed is not None and (waits or member.fits):
                 nodes[member.pod.uid] = member.assumed.pod.node_name
-        text = TOO_FEW if not waits else UNSCHEDULABLE if planned else PREEMPTING
+        text = TOO_FEW if not waits else algorithm.why if planned else PREEMPTING
         if not waits and why is not algorithm.why:
             text = why
         if waits:
