@@ -117,6 +117,15 @@ class _Recorder:
                 self._release(f"{path}/namespaces/{scenario.namespace}/{kind}/{name}")
         for each in self._nodes(scenario):
             self._call("DELETE", f"/api/v1/nodes/{each['metadata']['name']}")
+        for step in scenario.steps:
+            for operation in step:
+                if operation[0] == "make":
+                    _, kind, made = scenarios.own(scenario, operation)
+                    self._release(f"{self._path(scenario, kind)}/{made['metadata']['name']}")
+
+    def _path(self, scenario: Scenario, kind: str) -> str:
+        root, name, namespaced = scenarios.KINDS[kind]
+        return f"{root}/namespaces/{scenario.namespace}/{name}" if namespaced else f"{root}/{name}"
 
     def _step(self, scenario: Scenario, step: Sequence[Operation]) -> None:
         for operation in step:
@@ -128,12 +137,13 @@ class _Recorder:
     def _do(self, scenario: Scenario, operation: Operation) -> None:
         root = f"/api/v1/namespaces/{scenario.namespace}/pods"
         groups = f"/apis/{scenarios.GROUP_VERSION}/namespaces/{scenario.namespace}/podgroups"
-        match operation:
+        match scenarios.own(scenario, operation):
             case ["node", *arguments]:
                 made = scenarios.node(scenario, *arguments)
                 path = f"/api/v1/nodes/{made['metadata']['name']}"
                 self._call("POST", "/api/v1/nodes", made)
-                self._call("PATCH", path, {"spec": {"taints": None}}, _MERGE)
+                taints = made["spec"].get("taints")
+                self._call("PATCH", path, {"spec": {"taints": taints}}, _MERGE)
             case ["-node", name]:
                 self._call("DELETE", f"/api/v1/nodes/{scenarios.node_name(scenario, name)}")
             case ["group", *arguments]:
@@ -151,13 +161,30 @@ class _Recorder:
                     time.sleep(_PAUSE)
             case ["-pods", name, where, count]:
                 for pod in scenarios.chosen(scenario, self._items(root), name, where, count):
-                    self._call("DELETE", f"{root}/{pod['metadata']['name']}")
-            case ["ungate", name]:
-                for pod in self._items(root):
-                    if scenarios.set_of(pod) == name and pod["spec"].get("schedulingGates"):
-                        patch = [{"op": "remove", "path": "/spec/schedulingGates"}]
-                        path = f"{root}/{pod['metadata']['name']}"
-                        self._call("PATCH", path, patch, _JSON_PATCH)
+                    path = f"{root}/{pod['metadata']['name']}?gracePeriodSeconds=0"
+                    self._call("DELETE", path)
+            case _:
+                self._do_more(scenario, operation)
+
+    def _do_more(self, scenario: Scenario, operation: Operation) -> None:
+        root = f"/api/v1/namespaces/{scenario.namespace}/pods"
+        match scenarios.own(scenario, operation):
+            case ["end", name, where, count]:
+                for pod in scenarios.chosen(scenario, self._items(root), name, where, count):
+                    path = f"{root}/{pod['metadata']['name']}/status"
+                    self._call("PATCH", path, {"status": {"phase": "Succeeded"}}, _MERGE)
+            case ["make", kind, made]:
+                self._call("POST", self._path(scenario, kind), made)
+            case ["patch", kind, name, changes]:
+                self._call("PATCH", f"{self._path(scenario, kind)}/{name}", changes, _MERGE)
+            case ["remove", kind, name]:
+                self._release(f"{self._path(scenario, kind)}/{name}")
+            case ["ungate", name, *count]:
+                gated = [pod for pod in self._items(root) if scenarios.is_gated(pod, name)]
+                for pod in gated[: count[0] if count else None]:
+                    patch = [{"op": "remove", "path": "/spec/schedulingGates"}]
+                    path = f"{root}/{pod['metadata']['name']}"
+                    self._call("PATCH", path, patch, _JSON_PATCH)
             case _:
                 raise ValueError(f"unknown operation: {operation}")
 
@@ -165,7 +192,7 @@ class _Recorder:
         """Deletes an object and what holds it."""
         if self._call("GET", path) is not None:
             self._call("PATCH", path, {"metadata": {"finalizers": None}}, _MERGE)
-            self._call("DELETE", path)
+            self._call("DELETE", f"{path}?gracePeriodSeconds=0")
 
     # ------------------------------------------------------------ looking
 
@@ -193,11 +220,10 @@ def _of(
 
 
 def record(
-    family: str, seeds: Sequence[int], *, times: int, batch: int, folder: Path
+    family: str, drawn: list[Scenario], *, times: int, batch: int, folder: Path
 ) -> list[Scenario]:
     """The scenarios of which all outcomes are the same."""
-    drawn = [draw(seed, family) for seed in seeds]
-    recorded: dict[int, list[list[dict[str, Any]]]] = {seed: [] for seed in seeds}
+    recorded: dict[int, list[list[dict[str, Any]]]] = {each.seed: [] for each in drawn}
     server = RealApiServer(
         folder, f"--runtime-config={scenarios.GROUP_VERSION}=true", _on(_GROUP_GATES)
     )
@@ -205,7 +231,10 @@ def record(
         recorder = _Recorder(server)
         recorder.prepare(sorted(scenarios.priorities(drawn)))
         gates = _on(scenarios.GATES[family])
-        with server.kube_scheduler(gates, podInitialBackoffSeconds=1, podMaxBackoffSeconds=1):
+        profiles = [{"schedulerName": name} for name in ("default-scheduler", scenarios.SECOND)]
+        with server.kube_scheduler(
+            gates, podInitialBackoffSeconds=1, podMaxBackoffSeconds=1, profiles=profiles
+        ):
             for _ in range(times):
                 drawn.reverse()  # In other company each time.
                 for start in range(0, len(drawn), batch):
@@ -241,15 +270,21 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=100, help="how many (default: 100)")
     parser.add_argument("--times", type=int, default=3, help="how often each (default: 3)")
     parser.add_argument("--batch", type=int, default=50, help="how many side by side (default: 50)")
+    parser.add_argument("--given", type=Path, help="a file with scenarios to record, not seeds")
     parser.add_argument("--out", type=Path, required=True, help="where to write the scenarios")
     given = parser.parse_args()
     seeds = range(given.first, given.first + given.count)
+    drawn = (
+        [each for each in scenarios.read(given.given) if each.family == given.family]
+        if given.given
+        else [draw(seed, given.family) for seed in seeds]
+    )
     with tempfile.TemporaryDirectory(prefix="aiokube-scheduler-record-") as folder:
         found = record(
-            given.family, seeds, times=given.times, batch=given.batch, folder=Path(folder)
+            given.family, drawn, times=given.times, batch=given.batch, folder=Path(folder)
         )
     scenarios.write(found, given.out)
-    print(f"{len(found)} of {len(seeds)} scenarios have one outcome")
+    print(f"{len(found)} of {len(drawn)} scenarios have one outcome")
 
 
 if __name__ == "__main__":

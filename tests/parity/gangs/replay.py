@@ -14,7 +14,7 @@ from tests.histories.simulation import Simulation
 from tests.parity.gangs import scenarios
 from tests.parity.gangs.scenarios import Found, Manifest, Operation, Scenario, outcome
 
-_CONFIGURATION: Final = Configuration("""
+_BASE: Final = """
 apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
 leaderElection: {leaderElect: false}
@@ -22,10 +22,17 @@ clientConnection: {qps: -1}
 podInitialBackoffSeconds: 1
 podMaxBackoffSeconds: 1
 profiles:
+"""
+#: Without plugins whose kinds nobody has: every kind that is watched costs time.
+_FEW_KINDS: Final = Configuration(f"""{_BASE}
 - plugins:
     multiPoint:
-      disabled: [{name: VolumeBinding}, {name: VolumeRestrictions}, {name: VolumeZone}, {name: NodeVolumeLimits},
-        {name: PodTopologySpread}]
+      disabled: [{{name: VolumeBinding}}, {{name: VolumeRestrictions}}, {{name: VolumeZone}}, {{name: NodeVolumeLimits}},
+        {{name: PodTopologySpread}}]
+""")
+_ALL_KINDS: Final = Configuration(f"""{_BASE}
+- schedulerName: default-scheduler
+- schedulerName: {scenarios.SECOND}
 """)
 _GATED: Final = {
     "type": "PodScheduled",
@@ -67,7 +74,7 @@ class _Play:
             Network(self._simulation, self._server, Faults([], random.Random(seed))),
             self._complaints,
             lambda _who, what: self.story.append(what),
-            _CONFIGURATION,
+            _ALL_KINDS if scenario.family in scenarios.ALL_KINDS else _FEW_KINDS,
             RunOptions(seed=seed, features=features),
             clock,
         )
@@ -104,13 +111,19 @@ class _Play:
         return Found(self._server.all(PODS), self._server.all(POD_GROUPS))
 
     def _wrote(self, write: Write) -> None:
-        """Pods have no grace period."""
-        if write.resource == PODS and write.new and "deletionTimestamp" in write.new["metadata"]:
+        """Pods without a grace period end at once."""
+        if (
+            write.resource != PODS
+            or not write.new
+            or "deletionTimestamp" not in write.new["metadata"]
+        ):
+            return
+        if write.new["spec"]["terminationGracePeriodSeconds"] == 0:
             self._server.remove(PODS, write.key)
 
     def _do(self, operation: Operation) -> Iterator[None]:
         server, scenario = self._server, self._scenario
-        match operation:
+        match scenarios.own(scenario, operation):
             case ["node", *arguments]:
                 server.create(NODES, scenarios.node(scenario, *arguments))
             case ["-node", name]:
@@ -129,12 +142,35 @@ class _Play:
             case ["-pods", name, where, count]:
                 for pod in scenarios.chosen(scenario, server.all(PODS), name, where, count):
                     server.remove(PODS, key_of(pod))
-            case ["ungate", name]:
-                for pod in server.all(PODS):
-                    if scenarios.set_of(pod) == name and pod["spec"].get("schedulingGates"):
-                        spec = {k: v for k, v in pod["spec"].items() if k != "schedulingGates"}
-                        server.update(PODS, key_of(pod), {**pod, "spec": spec})
+            case _:
+                self._do_more(operation)
         yield
+
+    def _do_more(self, operation: Operation) -> None:
+        server, scenario = self._server, self._scenario
+        match scenarios.own(scenario, operation):
+            case ["end", name, where, count]:
+                for pod in scenarios.chosen(scenario, server.all(PODS), name, where, count):
+                    server.merge(PODS, key_of(pod), {"status": {"phase": "Succeeded"}})
+            case ["make", kind, made]:
+                root, resource, namespaced = scenarios.KINDS[kind]
+                own = {"namespace": scenario.namespace} if namespaced else {}
+                made = {**made, "metadata": made["metadata"] | own}
+                server.create((root, resource), made)
+            case ["patch", kind, name, changes]:
+                server.merge(*_object(scenario, kind, name), changes)
+            case ["remove", kind, name]:
+                server.remove(*_object(scenario, kind, name))
+            case ["ungate", name, *count]:
+                gated = [pod for pod in server.all(PODS) if scenarios.is_gated(pod, name)]
+                for pod in gated[: count[0] if count else None]:
+                    server.merge(PODS, key_of(pod), {"spec": {"schedulingGates": None}})
+
+
+def _object(scenario: Scenario, kind: str, name: str) -> tuple[tuple[str, str], str]:
+    """The kind and the key of an object of the scenario."""
+    root, resource, namespaced = scenarios.KINDS[kind]
+    return (root, resource), f"{scenario.namespace}/{name}" if namespaced else name
 
 
 def _admitted(pod: Manifest) -> Manifest:

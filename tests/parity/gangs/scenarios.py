@@ -2,14 +2,19 @@
 
 An operation is a list of JSON, its name first:
 
-    ["node", name, cpu, rank, rack]       adds a node; pods prefer a higher ``rank``, so that the choice of node is never random
+    ["node", name, cpu, rank, rack, {more}]   adds a node; pods prefer a higher ``rank``, so that the choice of node is never random
     ["-node", name]                       deletes a node
     ["group", name, minimum, {more}]      creates a PodGroup; without a minimum its policy is basic; more fields of its spec
     ["-group", name]                      deletes a PodGroup, and what holds it
-    ["pods", set, count, cpu, {more}]     creates equal pods; group, priority, gated, never (no preemption by them)
+    ["pods", set, count, cpu, {more}]     creates equal pods; group, priority, gated, never (no preemption by them), more of the spec
     ["-pods", set, where, count]          deletes pods of a set: on this node, those without a node (""), or any ("*")
-    ["ungate", set]                       removes the scheduling gates
+    ["ungate", set, count]                removes the scheduling gates of all pods, or of so many
+    ["end", set, where, count]            pods end, chosen as by "-pods"
+    ["make", kind, {object}]              creates an object of another kind
+    ["patch", kind, name, {changes}]      merges changes into a node or another object
+    ["remove", kind, name]                deletes it
 
+OWN in any text stands for the namespace of the scenario, which the names of its nodes begin with.
 Pods of a set are equal, and which of them gets which node is random: the outcome has only their numbers.
 """
 
@@ -31,7 +36,30 @@ GATES: Final[Mapping[str, Sequence[str]]] = {
     "priority": ("GenericWorkload", "GangScheduling"),
     "topology": ("GenericWorkload", "GangScheduling", "TopologyAwareWorkloadScheduling"),
     "preemption": ("GenericWorkload", "GangScheduling", "WorkloadAwarePreemption"),
+    "kinds": ("GenericWorkload", "GangScheduling", "TopologyAwareWorkloadScheduling"),
+    "all gates": (
+        "GenericWorkload",
+        "GangScheduling",
+        "TopologyAwareWorkloadScheduling",
+        "WorkloadAwarePreemption",
+    ),
 }
+#: Those in which all plugins are on.
+ALL_KINDS: Final = frozenset({"kinds", "all gates"})
+#: What an operation calls a kind: its path, and whether it has namespaces.
+KINDS: Final[Mapping[str, tuple[str, str, bool]]] = {
+    "node": ("/api/v1", "nodes", False),
+    "volume": ("/api/v1", "persistentvolumes", False),
+    "claim": ("/api/v1", "persistentvolumeclaims", True),
+    "storage class": ("/apis/storage.k8s.io/v1", "storageclasses", False),
+    "budget": ("/apis/policy/v1", "poddisruptionbudgets", True),
+    "device class": ("/apis/resource.k8s.io/v1", "deviceclasses", False),
+    "device claim": ("/apis/resource.k8s.io/v1", "resourceclaims", True),
+    "slice": ("/apis/resource.k8s.io/v1", "resourceslices", False),
+}
+#: The second profile.
+SECOND: Final = "second-scheduler"
+_OWN: Final = "OWN"
 GROUP_VERSION: Final = "scheduling.k8s.io/v1alpha2"
 #: Node label and node selector of each scenario: some are recorded in one cluster.
 SCENARIO: Final = "scenario"
@@ -54,6 +82,7 @@ DIFFERENCES: Final[Mapping[str, str]] = {
     "backoff": "a failed group is tried as soon as an event may help it; in kube-scheduler others take the room before its backoff ends",
     "room": "no pod takes the room of victims that end before the group does, so that it would have to be evicted as well",
     "whole": "a single pod evicts a group with disruptionMode PodGroup as a whole, or not at all",
+    "mates": "the anti-affinity and the ReadWriteOncePod claims of a gang's pods count when the other pods of the gang are decided",
     "order": "of a gang's pods of equal priority that are new the oldest is first; in kube-scheduler usually the one that came last",
 }
 
@@ -97,15 +126,25 @@ def node_name(scenario: Scenario, name: str) -> str:
     return f"{scenario.namespace}-{name}"
 
 
-def node(scenario: Scenario, name: str, cpu: int, rank: int, rack: str = "") -> Manifest:
-    """A ready node."""
-    amounts = {"cpu": str(cpu), "memory": "64Gi", "pods": "110"}
-    labels = {SCENARIO: scenario.namespace, _RANK: str(rank)}
+def own(scenario: Scenario, operation: Operation) -> Operation:
+    """An operation with the names of the scenario."""
+    text = msgspec.json.encode(operation).replace(_OWN.encode(), scenario.namespace.encode())
+    found: Operation = msgspec.json.decode(text)
+    return found
+
+
+def node(
+    scenario: Scenario, name: str, cpu: int, rank: int, rack: str = "", more: Manifest | None = None
+) -> Manifest:
+    """A ready node; ``more``: labels, taints, amounts."""
+    more = more or {}
+    amounts = {"cpu": str(cpu), "memory": "64Gi", "pods": "110", **more.get("amounts", {})}
+    labels = {SCENARIO: scenario.namespace, _RANK: str(rank), **more.get("labels", {})}
     labels |= {topology_key(scenario): rack} if rack else {}
     ready = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
     return {
         "metadata": {"name": node_name(scenario, name), "labels": labels},
-        "spec": {},
+        "spec": {"taints": more["taints"]} if "taints" in more else {},
         "status": {"capacity": amounts, "allocatable": amounts, "conditions": [ready]},
     }
 
@@ -121,8 +160,9 @@ def group(
     """A PodGroup; ``priority`` in ``more`` is that of a PriorityClass."""
     policy: Manifest = {"basic": {}} if minimum is None else {"gang": {"minCount": minimum}}
     more = dict(more or {})
-    if more.pop("topology", False):
-        more["schedulingConstraints"] = {"topology": [{"key": topology_key(scenario)}]}
+    if topology := more.pop("topology", False):
+        key = topology if isinstance(topology, str) else topology_key(scenario)
+        more["schedulingConstraints"] = {"topology": [{"key": key}]}
     spec = {"schedulingPolicy": policy, **_with_class(more)}
     return {"metadata": {"name": name, "namespace": scenario.namespace}, "spec": spec}
 
@@ -157,8 +197,20 @@ def pods(
         never = more.get("never", False)
         spec |= _with_class({"priority": more["priority"]}, never=never)
         spec["preemptionPolicy"] = "Never" if never else "PreemptLowerPriority"
+    container["resources"]["requests"] |= more.get("requests", {})
+    container |= more.get("container", {})
+    further = dict(more.get("spec", {}))
+    spec["nodeSelector"] |= further.pop("nodeSelector", {})
+    spec["affinity"] |= further.pop("affinity", {})
+    spec |= further
+    meta = {"namespace": scenario.namespace, "labels": {"set": name, **more.get("labels", {})}}
+    numbered = msgspec.json.encode({"metadata": meta, "spec": spec}).decode()
     return [
-        {"metadata": {"name": f"{name}-{i}", "namespace": scenario.namespace}, "spec": spec}
+        msgspec.json.decode(
+            numbered.replace("NUMBER", str(i)).replace(
+                '"metadata":{', f'"metadata":{{"name":"{name}-{i}",', 1
+            )
+        )
         for i in numbers
     ]
 
@@ -192,6 +244,11 @@ def set_of(pod: Manifest) -> str:
     """The set of a pod."""
     name: str = pod["metadata"]["name"]
     return name.rpartition("-")[0]
+
+
+def is_gated(pod: Manifest, name: str) -> bool:
+    """Whether a pod of a set has scheduling gates."""
+    return set_of(pod) == name and bool(pod["spec"].get("schedulingGates"))
 
 
 def chosen(
