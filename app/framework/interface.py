@@ -209,6 +209,13 @@ class Plugin(Protocol):
     NAME: ClassVar[str]
 
 
+class SteadySkip:
+    """Base of plugins whose PreFilter and PreScore, once they have skipped a pod, skip it until its surroundings change.
+
+    These are the pod itself, objects other than pods, and pods with affinity terms (NodeTable.surroundings).
+    """
+
+
 class NodeLocal:
     """Base of plugins whose result for a row depends only on that row, the pod's template and ``epoch()``.
 

@@ -223,6 +223,8 @@ class TemplateMemo:
         self.active_scores: list[tuple[ScorePlugin, int]] | None = None
         #: The other score plugins that apply to the template, with their weights, and again if they have PreScore.
         self.wide_scores: list[tuple[ScorePlugin, int, PreScorePlugin | None]] = []
+        #: Whether all plugins of PreFilter and PreScore that are called in each attempt have a SteadySkip.
+        self.steady = False
         #: Whether a ``ranking`` may suffice for the next attempt: it did for the last one, if there was one.
         self.ranks = True
         self._ranking: Final = Ranking(plugins.total_type)

@@ -21,6 +21,7 @@ from app.framework.interface import (
     PreFilterResult,
     PreScorePlugin,
     ScorePlugin,
+    SteadySkip,
     Verdicts,
     concerned,
     registrations_of,
@@ -53,7 +54,7 @@ from app.state.columns.labels import Mask
 from app.state.columns.resources import Int64
 from app.state.nominations import PodsByRow
 from app.state.table import NodeTable
-from app.state.view import DryRunView, LazyView, View, dry_run_with
+from app.state.view import DryRunView, LazyView, Rows, View, dry_run_with
 
 #: Cycle state key: the names of the plugins that are skipped at Filter.
 _SKIPPED: Final = "Framework/skipped"
@@ -246,6 +247,9 @@ class Framework(CommitPoints):
             (i, p) for i, p in self._node_local.filters.items() if p.NAME not in skipped
         ]
         memo.wide_scores = [entry for entry in self._wide_scores if concerned(entry[0], template)]
+        called = [plugin for plugin, known in memo.pre_filters if known is None]
+        prepared = [pre_score for *_, pre_score in memo.wide_scores if pre_score is not None]
+        memo.steady = all(isinstance(plugin, SteadySkip) for plugin in (*called, *prepared))
         return memo
 
     def filter(
@@ -284,6 +288,14 @@ class Framework(CommitPoints):
         return self._watch.point(
             FILTER, self._run_filter, state, pod, memo, nominated, prefiltered, within
         )
+
+    def fits_still(self, rows: Rows, pod: Pod, memo: TemplateMemo) -> Mask | None:
+        """bool[len(rows)]: whether the NodeLocal filters leave the rows now; None if a filter fails. Raises SchedulingError."""
+        arrays = self._watch.point(FILTER, memo.filtered, pod)
+        if arrays.faulty:
+            return None
+        fits: Mask = (arrays.plugin[rows] == NONE) & self._table.exists[rows]
+        return fits
 
     def fresh_state(self, pod: Pod) -> CycleState:
         """A cycle state after PreFilter on the present table. Raises PreFilterRejected and SchedulingError."""
@@ -479,7 +491,7 @@ class Framework(CommitPoints):
         if without is None:
             return None
         view = LazyView(self._table, memo.feasible)
-        wide = self._watch.point(PRE_SCORE, self._pre_score_all, state, pod, memo, view)
+        wide = self.pre_score(state, pod, memo, view)
         if any(hasattr(plugin, "normalize") for plugin, _ in wide):
             return None
         return self._watch.point(SCORE, self._best, state, pod, memo, view, wide, without, rng)
@@ -535,7 +547,17 @@ class Framework(CommitPoints):
 
     def score(self, state: CycleState, pod: Pod, memo: TemplateMemo, view: View) -> Int64:
         """int64[n]: the weighted total score of each feasible row, those of the view. Raises SchedulingError."""
-        wide = self._watch.point(PRE_SCORE, self._pre_score_all, state, pod, memo, view)
+        wide = self.pre_score(state, pod, memo, view)
+        return self.score_after(wide, state, pod, memo, view)
+
+    def pre_score(self, state: CycleState, pod: Pod, memo: TemplateMemo, view: View) -> Scorers:
+        """Runs PreScore for the rows of the view. Raises SchedulingError."""
+        return self._watch.point(PRE_SCORE, self._pre_score_all, state, pod, memo, view)
+
+    def score_after(
+        self, wide: Scorers, state: CycleState, pod: Pod, memo: TemplateMemo, view: View
+    ) -> Int64:
+        """As ``score``, after PreScore."""
         return self._watch.point(SCORE, self._score_all, state, pod, memo, view, wide)
 
     def plugin_scores(

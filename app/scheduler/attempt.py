@@ -17,7 +17,7 @@ import numpy as np
 from app.framework.diagnosis import EXTENDER, NONE, Diagnosis, FilterOutcome, Scores
 from app.framework.interface import MAY_PAUSE, CycleState
 from app.framework.memo import TemplateMemo
-from app.framework.runner import Filtered, Framework, Prefiltered, PreFilterRejected
+from app.framework.runner import Filtered, Framework, Prefiltered, PreFilterRejected, Scorers
 from app.model.pod import Pod
 from app.model.status import Code, Status
 from app.state.columns.labels import Mask
@@ -108,6 +108,10 @@ class Attempt:
         self.extender_verdicts: dict[str, Status] = {}
         self._ranked: Callable[[], tuple[Rows, Int64] | None] = _nothing
         self._prefiltered: Prefiltered | None = None
+        #: The table's surroundings when no plugin but NodeLocal ones had a say on any row, and whose scores they had then; None if
+        #: others have one, or may have one later in the same surroundings.
+        self._steady: tuple[int, int] | None = None
+        self._scorers: Scorers | None = None
         #: Whether ``find`` and ``still_fits`` may raise Unfinished; they can be called again then.
         self.may_pause = False
 
@@ -150,6 +154,10 @@ class Attempt:
         try:
             before = before or self._pre_filter()
             nominated, within = self._nominated(pod), self._within_now
+            only_local = before.names is None and not before.plan.wide and self.memo.steady
+            alone = only_local and within is None and not nominated
+            self._steady = self._table.surroundings if alone else None
+            self._scorers = None
             self._filtered = self.framework.filter_after(
                 before, self.state, pod, self.memo, nominated, within
             )
@@ -190,9 +198,21 @@ class Attempt:
 
     def still_fits(self, rows: Rows) -> Mask:
         """bool[len(rows)]: whether the rows are feasible, as for ``find``, which raises the same."""
+        if self._is_steady():
+            still = self.framework.fits_still(rows, self.pod, self.memo)
+            if still is not None:
+                return still
         outcome = self._judge()
         fits: Mask = (outcome.plugin[rows] == NONE) & outcome.considered[rows]
         return fits
+
+    def _is_steady(self) -> bool:
+        """Whether PreFilter, and PreScore if it was called, would say the same as at the last evaluation of all nodes."""
+        return (
+            self._steady == self._table.surroundings
+            and self._latest(self.pod) is self.pod
+            and not self._nominated(self.pod)
+        )
 
     def names(self, rows: Rows) -> list[str]:
         """The node names of some rows."""
@@ -200,7 +220,13 @@ class Attempt:
 
     def rank(self, rows: Rows) -> Int64:
         """int64[len(rows)]: the weighted total scores, normalised over ``rows``. Raises SchedulingError."""
-        return self.framework.score(self.state, self.pod, self.memo, View(self._table, rows))
+        state, pod, memo, view = self.state, self.pod, self.memo, View(self._table, rows)
+        wide = self._scorers
+        if wide is None:
+            wide = self.framework.pre_score(state, pod, memo, view)
+            if self._steady is not None and not any(hasattr(p, "pre_score") for p, _ in wide):
+                self._scorers = wide
+        return self.framework.score_after(wide, state, pod, memo, view)
 
     def choose(self, rows: Rows, extra: Int64 | None = None) -> Choice:
         """The best of ``rows`` (all feasible), with the extenders' ``extra`` scores added."""

@@ -188,6 +188,7 @@ class SchedulerState:
         try:
             if change.kind is Pod:
                 return self._apply_pod(change.old, change.new, now)
+            self.table.changes_around += 1
             if change.kind is Node:
                 self._apply_node(change.old, change.new, now)
             else:

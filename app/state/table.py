@@ -68,6 +68,8 @@ class NodeTable:
         self.last_generation = 0
         #: Changes whenever a row gets or loses its name.
         self.layout = 0
+        #: The number of changes of objects other than pods (SchedulerState counts them).
+        self.changes_around = 0
         self.row_of: Final[dict[str, int]] = {}
         self.names: Final[list[str]] = []
         self.nodes: Final[list[Node | None]] = []
@@ -108,6 +110,11 @@ class NodeTable:
         #: ``names`` as an array, and the layout at which it was made.
         self._name_column: npt.NDArray[np.object_] = np.zeros(0, object)
         self._named_at = -1
+
+    @property
+    def surroundings(self) -> tuple[int, int]:
+        """Changes with every change of an object other than a pod, and of the pods on rows that have affinity terms."""
+        return self.changes_around, self.terms.changes
 
     # ------------------------------------------------------------ rows
 

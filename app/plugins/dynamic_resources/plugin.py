@@ -19,6 +19,7 @@ from app.framework.interface import (
     Need,
     PostFilterResult,
     QueueingHint,
+    SteadySkip,
     Verdicts,
 )
 from app.model.cluster_event import Action, ClusterEvent, Resource
@@ -55,7 +56,7 @@ ERR_REASON_NO_CLAIMS: Final = "no new claims to deallocate"
 _UNKNOWN: Final = object()
 
 
-class DynamicResources:
+class DynamicResources(SteadySkip):
     """Finds nodes with the devices that a pod's claims request, and allocates them before the pod is bound."""
 
     NAME: ClassVar[str] = "DynamicResources"

@@ -12,6 +12,7 @@ from app.framework.interface import (
     EventRegistration,
     Need,
     QueueingHint,
+    SteadySkip,
     Verdicts,
     on_event,
     reject_first,
@@ -55,7 +56,7 @@ class _Required(msgspec.Struct, frozen=True):
     existing: ExistingAntiAffinity
 
 
-class InterPodAffinity:
+class InterPodAffinity(SteadySkip):
     """Filters by required terms and scores by preferred terms, of the incoming pod and of existing pods.
 
     The counts are made in PreFilter and PreScore and are valid until the table changes.

@@ -12,6 +12,7 @@ from app.framework.interface import (
     EventRegistration,
     Need,
     QueueingHint,
+    SteadySkip,
     Verdicts,
     on_event,
 )
@@ -55,7 +56,7 @@ _POD_ACTIONS: Final = (
 _NODE_ACTIONS: Final = Action.Add | Action.Delete | Action.UpdateNodeLabel | Action.UpdateNodeTaint
 
 
-class PodTopologySpread:
+class PodTopologySpread(SteadySkip):
     """Filters by hard constraints (DoNotSchedule) and scores by soft ones (ScheduleAnyway).
 
     The counts are made in PreFilter and PreScore and are valid until the table changes.

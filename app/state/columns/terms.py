@@ -179,6 +179,8 @@ class Terms:
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
+        #: The number of pods with terms that came or went.
+        self.changes = 0
         self._carriers: dict[tuple[PodTemplate, str], _Carrier] = {}
         self._terms: dict[tuple[TermKind, AffinityTerm, int], ExistingTerm] = {}
         self._index: SelectorIndex[ExistingTerm] = SelectorIndex()
@@ -219,6 +221,7 @@ class Terms:
         """Adds the terms of a pod on a row."""
         if not pod.template.has_affinity:
             return
+        self.changes += 1
         key = (pod.template, pod.namespace)
         carrier = self._carriers.get(key)
         if carrier is None:
@@ -231,6 +234,7 @@ class Terms:
         """Removes the terms of a pod from a row; they must have been added."""
         if not pod.template.has_affinity:
             return
+        self.changes += 1
         key = (pod.template, pod.namespace)
         carrier = self._carriers[key]
         carrier.pods -= 1

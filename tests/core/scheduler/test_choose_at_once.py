@@ -1,4 +1,7 @@
-"""A choice from what is kept for a template is the choice of a full pass over all nodes, whatever has happened before."""
+"""A choice from what is kept for a template is the choice of a full pass over all nodes, whatever has happened before.
+
+So is a choice that was begun earlier, while extenders were asked.
+"""
 
 from collections import Counter
 
@@ -12,7 +15,7 @@ from app.framework.interface import NodeLocal
 from app.framework.ranking import INFEASIBLE, Ranking
 from app.framework.runner import Framework
 from app.framework.testing import make_node
-from app.model.objects import Node, PodSpec
+from app.model.objects import Node, PodSpec, Service
 from app.model.pod import Pod, make_pod
 from app.scheduler.attempt import Attempt, Choice, NoNodesError, Unfit, best
 from app.state.nominations import PodsByRow
@@ -96,6 +99,7 @@ others = st.one_of(
     st.tuples(st.just("node"), names, node_versions),
     st.tuples(st.just("no node"), names),
     st.tuples(st.just("no pod"), st.integers(0, 20)),
+    st.tuples(st.just("service"), st.booleans()),
     st.tuples(
         st.just("nominated"),
         names,
@@ -122,6 +126,8 @@ class History:
     def __init__(self) -> None:
         self.full = FullState()
         self.at_once = 0
+        #: The last two attempts that have begun; they are compared with new ones.
+        self.waiting = []
         self._serial = 0
         plain = {"cpu": "4", "size": "large", "zone": "a", "unschedulable": False}
         for number in range(NODES):
@@ -156,6 +162,43 @@ class History:
     def nominate(self, node, template, urgent) -> None:
         spec = TEMPLATES[template] | {"priority": 10 if urgent else -10}
         self.full.pod(self._name(), spec, labels=LABELS, nominated=node)
+
+    def service(self, selects) -> None:
+        """With a service, the default constraints of topology spread concern the pods that it selects."""
+        spec = {"selector": LABELS if selects else {"app": "other"}}
+        self.full.add(Service, "web", metadata={"namespace": "default"}, spec=spec)
+
+    def ask(self, template, seed) -> None:
+        """Extenders are asked about a pod."""
+        name = self._name()
+        self.full.pod(name, TEMPLATES[template], labels=LABELS)
+        attempt = self._attempt(self.full.objects[Pod, f"default/{name}"], seed)
+        try:
+            rows = attempt.find()
+        except (Unfit, NoNodesError):
+            return
+        if seed % 3:
+            attempt.rank(rows)
+        self.waiting = [*self.waiting[-1:], attempt]
+
+    def hear(self) -> None:
+        """The extenders answer about all pods that they were asked about."""
+        for attempt in self.waiting:
+            expected, totals = self._left(self._attempt(attempt.pod, 0), Attempt.find)
+            found, late = self._left(attempt, self.still_fitting)
+            assert np.array_equal(found, expected)
+            assert np.array_equal(late, totals)
+
+    def still_fitting(self, attempt):
+        rows = np.flatnonzero(self.full.state.table.exists)
+        return rows[attempt.still_fits(rows)]
+
+    def _left(self, attempt, feasible):
+        try:
+            rows = feasible(attempt)
+        except (Unfit, NoNodesError):
+            rows = np.zeros(0, np.intp)
+        return rows, attempt.rank(rows) if len(rows) > 1 else ()
 
     def decide(self, template, seed) -> None:
         name = self._name()
@@ -213,13 +256,18 @@ def same_ranking(some, others) -> bool:
 
 
 @settings(max_examples=200, deadline=None)
-@given(histories())
-def test_both_ways_choose_the_same(history):
+@given(histories(), st.booleans())
+def test_both_ways_choose_the_same(history, asks):
     cluster = History()
     for step, *arguments in history:
         match step:
             case "pod":
+                if asks:
+                    cluster.ask(*arguments)
                 cluster.decide(*arguments)
+                cluster.hear()
+            case "service":
+                cluster.service(*arguments)
             case "node":
                 cluster.node(*arguments)
             case "no node":
@@ -228,6 +276,22 @@ def test_both_ways_choose_the_same(history):
                 cluster.remove_a_pod(*arguments)
             case "nominated":
                 cluster.nominate(*arguments)
+
+
+def test_a_late_decision_calls_plugins_again_only_if_its_surroundings_have_changed():
+    cluster = History()
+    called = cluster.full.framework.participation
+    cluster.ask(1, 1)
+    [waiting] = cluster.waiting
+    cluster.decide(1, 1)
+    before = called.counts()
+    cluster.still_fitting(waiting)
+    assert called.counts() == before
+    cluster.decide(11, 1)
+    before = called.counts()
+    cluster.still_fitting(waiting)
+    assert called.counts() != before
+    cluster.hear()
 
 
 def test_siblings_are_decided_at_once():
