@@ -286,12 +286,15 @@ def _check_size(asked: ExtenderArgs | None, *lists: Sized | None) -> None:
 
 
 def _read_echo(body: bytes, asked: ExtenderArgs | None) -> FilterAnswer | None:
-    """Decodes an answer by names. If it has all names as sent, they are not decoded and the sent list is used."""
+    """Decodes an answer by names. If it has all names as sent, they are not decoded and the sent list is used.
+
+    Some encoders write a space after each comma.
+    """
     sent = b"" if asked is None else asked.names_json
     if asked is None or len(body) < len(sent):
         return _read_filter(body, asked)
     answer = _strictly(_FAST_ECHO, body)
-    if answer is None or bytes(answer.NodeNames) != sent:
+    if answer is None or not _same_names(bytes(answer.NodeNames), sent, len(asked.names)):
         return _read_filter(body, asked)
     failed, unresolvable = answer.FailedNodes or {}, answer.FailedAndUnresolvableNodes or {}
     _check_size(asked, failed, unresolvable)
@@ -301,6 +304,12 @@ def _read_echo(body: bytes, asked: ExtenderArgs | None) -> FilterAnswer | None:
         failed_and_unresolvable=unresolvable,
         error=answer.Error or "",
     )
+
+
+def _same_names(names: bytes, sent: bytes, count: int) -> bool:
+    """Whether ``names`` is ``sent``, a JSON array of so many strings, perhaps with a space after each comma between them."""
+    spaced = len(names) == len(sent) + count - 1 and sent.count(b",") == count - 1
+    return (names.replace(b'", "', b'","') if spaced else names) == sent
 
 
 def _read_filter(body: bytes, asked: ExtenderArgs | None) -> FilterAnswer | None:

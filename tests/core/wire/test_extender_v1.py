@@ -216,7 +216,9 @@ class TestAnswers:
         [
             ('{"NodeNames":["a","b"]}', True),
             ('{"Nodes":null,"NodeNames":["a","b"],"FailedNodes":{"c":"no"},"Error":"x"}\n', True),
+            ('{"NodeNames": ["a", "b"], "Error": ""}', True),
             ('{"NodeNames":[ "a","b"]}', False),
+            ('{"NodeNames":["a" ,"b"]}', False),
             ('{"NodeNames":["b","a"],"FailedNodes":null}', False),
             ('{"NodeNames":["a"],"FailedNodes":{"b":"no"}}', False),
             ('{"NodeNames":["a","b"],"failedNodes":{"b":"no"}}', False),
@@ -232,6 +234,13 @@ class TestAnswers:
         got = read_filter(body.encode(), args)
         assert got == read_filter(body.encode())
         assert (got.node_names is args.names) is is_echo
+
+    @pytest.mark.parametrize("answer", [["a", ", "], [", ", "a"], [","], ["a", ","], [", "]])
+    @pytest.mark.parametrize("sent", [["a", ","], [",", "a"], [","], [", "]])
+    @pytest.mark.parametrize("separator", [",", ", "])
+    def test_names_with_commas(self, sent, answer, separator):
+        body = json.dumps({"NodeNames": answer}, separators=(separator, ":")).encode()
+        assert read_filter(body, ExtenderArgs(POD, sent, NODES.get)).node_names == answer
 
     def test_the_echo_of_whole_nodes(self):
         items = [json.loads(n) | {"status": {"images": [{"names": ["x"]}]}} for n in NODES.values()]
