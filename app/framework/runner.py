@@ -142,6 +142,10 @@ class Framework(CommitPoints):
         self._filter = cast("Sequence[FilterPlugin]", plugins.at("filter"))
         self._pre_score = cast("Sequence[PreScorePlugin]", plugins.at("preScore"))
         self._score = cast("Sequence[ScorePlugin]", plugins.at("score"))
+        #: The plugins of PreFilter and Filter that do not apply to every template.
+        self._choosy: Final = [
+            p for p in {*self._pre_filter, *self._filter} if hasattr(p, "concerns")
+        ]
         self._filter_names = [p.NAME for p in self._filter]
         self._weights = [plugins.weights.get(p.NAME, 1) or 1 for p in self._score]
         self._node_local = NodeLocalPlugins(
@@ -229,7 +233,7 @@ class Framework(CommitPoints):
     def _new_memo(self, pod: Pod) -> TemplateMemo:
         memo = TemplateMemo(self._node_local, self._table)
         template = pod.template
-        skipped = {p.NAME for p in (*self._pre_filter, *self._filter) if not concerned(p, template)}
+        skipped = {p.NAME for p in self._choosy if not concerned(p, template)}
         for plugin in self._pre_filter:
             if plugin.NAME in skipped:
                 continue

@@ -60,7 +60,15 @@ class PodTemplate:
     @functools.cached_property
     def resources(self) -> PodResources:
         """The resources of such a pod on a node (without an in-place resize)."""
-        return requests.pod_resources(self.spec)
+        plain, nonzero = self.exact_request, self.fit_score_request
+        if self.spec.resources is not None:
+            nonzero = requests.nonzero_requests(self.spec, None, plain)
+        return requests.resources_from(plain, nonzero)
+
+    @functools.cached_property
+    def exact_request(self) -> Amounts:
+        """The request of such a pod, in nano-units by resource."""
+        return requests.pod_requests(self.spec)
 
     @functools.cached_property
     def request(self) -> Amounts:
@@ -68,7 +76,7 @@ class PodTemplate:
 
         See docs/spec/plugins/node-resources-fit.md#prefilter.
         """
-        return requests.accounted_units(requests.pod_requests(self.spec))
+        return requests.accounted_units(self.exact_request)
 
     @functools.cached_property
     def fit_score_request(self) -> Amounts:

@@ -284,14 +284,16 @@ def pod_resources(spec: PodSpec, status: StatusResources | None = None) -> PodRe
     See docs/spec/resources.md#which-requests-are-used-where.
     """
     plain = pod_requests(spec, status)
-    requested = accounted_units(plain)
-    nonzero = accounted_units(_nonzero_requests(spec, status, plain))
-    return PodResources(
-        tuple(sorted(requested.items())), nonzero.get(CPU, 0), nonzero.get(MEMORY, 0)
-    )
+    return resources_from(plain, nonzero_requests(spec, status, plain))
 
 
-def _nonzero_requests(spec: PodSpec, status: StatusResources | None, plain: Amounts) -> Amounts:
+def resources_from(plain: Amounts, nonzero: Amounts) -> PodResources:
+    """The same from the requests without and with defaults, in nano-units."""
+    requested, scored = accounted_units(plain), accounted_units(nonzero)
+    return PodResources(tuple(sorted(requested.items())), scored.get(CPU, 0), scored.get(MEMORY, 0))
+
+
+def nonzero_requests(spec: PodSpec, status: StatusResources | None, plain: Amounts) -> Amounts:
     """The request with defaults; with pod-level requests, defaults only for resources that these lack."""
     if not _pod_level(spec):
         return pod_requests(spec, status, nonzero=True)

@@ -13,7 +13,6 @@ from app.framework.args import BalancedAllocationArgs
 from app.framework.handle import Handle
 from app.framework.interface import CycleState, NodeLocal
 from app.model.pod import Pod
-from app.model.requests import pod_requests
 from app.model.status import SKIP, SUCCESS, Status
 from app.plugins.helpers.device_counts import DeviceCounts
 from app.plugins.helpers.resource_score import ZERO, ScoredResources
@@ -57,7 +56,7 @@ class NodeResourcesBalancedAllocation(NodeLocal):
         return SUCCESS
 
     def _worlds(self, pod: Pod) -> tuple[tuple[str, ...], Int64]:
-        scored = ScoredResources.of(pod_requests(pod.spec), self._args.resources)
+        scored = ScoredResources.of(pod.template.exact_request, self._args.resources)
         return scored.names, _with_and_without(scored.amounts)
 
     def score(self, state: CycleState, pod: Pod, view: View) -> Int64 | None:
@@ -87,7 +86,9 @@ class NodeResourcesBalancedAllocation(NodeLocal):
 
 def _with_and_without(amounts: Int64) -> Int64:
     """int64[2, k, 1]: the pod's amounts (with the pod) and zeros (without)."""
-    return np.stack((amounts, np.zeros_like(amounts)))
+    worlds = np.zeros((2, *amounts.shape), np.int64)
+    worlds[0] = amounts
+    return worlds
 
 
 def _of_two(first: Float64, second: Float64) -> Float64:

@@ -1,8 +1,10 @@
 """TaintToleration: rejects nodes with taints that the pod does not tolerate (docs/spec/plugins/taint-toleration.md)."""
 
+import functools
 from collections.abc import Iterable, Mapping
 from typing import ClassVar, Final
 
+from app.framework.handle import Handle
 from app.framework.interface import (
     MAX_NODE_SCORE,
     CycleState,
@@ -33,6 +35,7 @@ ERR_REASON: Final = "node(s) had untolerated taint(s)"
 
 _FILTER_STATE: Final = "TaintToleration/filter"
 _SCORE_STATE: Final = "TaintToleration/score"
+_KNOWN_TABLES: Final = 16
 
 
 class TaintToleration(NoArguments, NodeLocal):
@@ -46,11 +49,16 @@ class TaintToleration(NoArguments, NodeLocal):
         ),
     }
 
+    def __init__(self, args: object, handle: Handle) -> None:
+        super().__init__(args, handle)
+        #: Most templates have the same tolerations.
+        self._table: Final = functools.lru_cache(_KNOWN_TABLES)(TaintTable)
+
     def filter(self, state: CycleState, pod: Pod, view: View) -> Verdicts | None:
         """Rejects rows with a taint that the pod does not tolerate."""
         table: TaintTable | None = state.get(_FILTER_STATE)
         if table is None:
-            table = TaintTable(pod.spec.tolerations or ())
+            table = self._table(pod.spec.tolerations or ())
             state.write(_FILTER_STATE, table)
         failed = table.nonzero(view)
         if failed is None:
@@ -59,7 +67,7 @@ class TaintToleration(NoArguments, NodeLocal):
 
     def pre_score(self, state: CycleState, pod: Pod, _view: View) -> Status:
         """Never skips."""
-        table = TaintTable(pod.spec.tolerations or (), (PREFER_NO_SCHEDULE,))
+        table = self._table(pod.spec.tolerations or (), (PREFER_NO_SCHEDULE,))
         state.write(_SCORE_STATE, table)
         return SUCCESS
 

@@ -3,6 +3,7 @@
 See docs/spec/plugins/node-resources-fit.md#score.
 """
 
+import functools
 from collections.abc import Iterable, Mapping
 from typing import Final
 
@@ -22,6 +23,7 @@ MAX_INT64: Final = 2**63 - 1
 ZERO: Final = np.array(0)
 HUNDRED: Final = np.array(100)
 
+_KNOWN_WEIGHTS: Final = 64
 _NONZERO_ROWS: Final = {CPU: CPU_ROW, MEMORY: MEMORY_ROW}
 _CPU_AND_MEMORY: Final = (CPU, MEMORY)
 
@@ -50,13 +52,15 @@ class ScoredResources(msgspec.Struct, frozen=True):
             for resource in configured
         ]
         counted = [(n, amount, w) for n, amount, w in counted if amount or not is_scalar(n)]
-        weights = np.array([weight for _, _, weight in counted], np.int64)
-        return cls(
-            tuple(name for name, _, _ in counted),
-            column_of(amount for _, amount, _ in counted),
-            weights,
-            np.array(weights.sum()),
-        )
+        names, amounts, weights = zip(*counted, strict=True) if counted else ((), (), ())
+        return cls(names, column_of(amounts), *_weights(weights))
+
+
+@functools.lru_cache(_KNOWN_WEIGHTS)
+def _weights(weights: tuple[int, ...]) -> tuple[Int64, Int64]:
+    """The weights and their sum as arrays."""
+    array = np.array(weights, np.int64)
+    return array, np.array(array.sum())
 
 
 def nonzero_allocated(view: View, names: tuple[str, ...]) -> Int64:
