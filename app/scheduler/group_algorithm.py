@@ -141,13 +141,13 @@ class GroupAlgorithm:
 
     async def preempt_whole(self) -> None:
         """Plans a preemption for the group as a whole. Raises GroupFault."""
-        plugin = None if self._framework is None else self._framework.pod_group_post_filter
-        if plugin is None:
-            self.no_preemption = NO_PREEMPTION
-            return
         group = self._members.group
         if group is not None and group.topology_key:
             self.no_preemption = NO_PREEMPTION_IN_PLACEMENTS
+            return
+        plugin = None if self._framework is None else self._framework.pod_group_post_filter
+        if plugin is None:
+            self.no_preemption = NO_PREEMPTION
             return
         members = [
             GroupMember(member.pod, member.fits, self._refused(member)) for member in self._members

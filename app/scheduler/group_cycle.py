@@ -26,7 +26,7 @@ from app.observe.events import GroupAttempted
 from app.scheduler.binding import AssumedPod, Binder
 from app.scheduler.extender_cycle import ExtenderCycle
 from app.scheduler.failures import FailureHandler
-from app.scheduler.group_algorithm import AttemptFor, GroupAlgorithm
+from app.scheduler.group_algorithm import NO_PLACEMENTS, AttemptFor, GroupAlgorithm
 from app.scheduler.group_members import UNSCHEDULABLE, CycleMembers, GroupFault, Member
 from app.scheduler.group_status import GroupResult, GroupStatusWriter
 from app.scheduler.parts import Parts
@@ -307,9 +307,14 @@ class _Cycle:
             text = why
         if waits:
             self._evict()
+        elif preempting and self._preempts_whole:
+            algorithm.no_preemption = why
+        reason = f"{why}, {algorithm.no_preemption}" if algorithm.no_preemption else why
         for member in reversed(tuple(members)):
             if member.assumed is not None:
                 member.nominated = ""
+            if member.message == NO_PLACEMENTS:
+                member.message = reason
             members.take_back(member)
             if keeps_room:
                 member.nominated = nodes.get(member.pod.uid, member.nominated)
@@ -317,8 +322,7 @@ class _Cycle:
             await members.slice.pause()
         if waits:
             return "waiting_on_preemption", text
-        reasons = (why, algorithm.no_preemption) if algorithm.no_preemption else (why,)
-        return "unschedulable", ", ".join(reasons)
+        return "unschedulable", reason
 
     def _reason(self) -> str:
         """Why too few pods have a node, in the words of the version: from Kubernetes 1.37 on with numbers."""

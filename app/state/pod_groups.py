@@ -107,6 +107,14 @@ class PodGroups:
         group: AnyPodGroup | None = self.listers[key.kind].get(key.name, key.namespace)
         return group
 
+    def priority_of(self, key: GroupKey, pod: Pod) -> int:
+        """The priority with which a group preempts for one of its pods: its own, or that of its least important waiting pod."""
+        group = self.get(key)
+        if group is not None and group.priority is not None:
+            return group.priority
+        waiting = self.members(key).unscheduled.values()
+        return min((each.priority for each in waiting), default=pod.priority)
+
     def path_of(self, kind: type[AnyPodGroup]) -> str:
         """The path at which the API server serves a kind; empty if it does not."""
         served = self._served.get(kind)

@@ -17,6 +17,7 @@ from app.framework.interface import CycleState, FilterPlugin
 from app.framework.memo import FilterArrays
 from app.framework.runner import Framework
 from app.model.pod import HostPort, Pod
+from app.model.pod_groups import GroupKey
 from app.model.status import Code, SchedulingError, Status, unresolvable
 from app.plugins.default_preemption.budgets import DisruptionBudgets
 from app.plugins.default_preemption.importance import by_importance
@@ -230,13 +231,24 @@ class DryRun:
         budgets: DisruptionBudgets,
         nominated: PodsByRow,
         groups: PodGroups,
+        preemptor: GroupKey | None = None,
     ) -> None:
-        """``nominated``: the nominated pods with at least this pod's priority, by row."""
+        """``nominated``: the nominated pods with at least this pod's priority, by row.
+
+        ``preemptor``: the group for which the pod preempts, with the group's priority, and none of its pods; None: for itself.
+        """
         self._filters: Final = filters
         self._table: Final = table
         self._budgets: Final = budgets
         self._nominated: Final = nominated
         self._groups: Final = groups
+        self._preemptor: Final = preemptor
+        #: Pods of a lower priority may be evicted.
+        self._priority: Final = (
+            filters.pod.priority
+            if preemptor is None
+            else groups.priority_of(preemptor, filters.pod)
+        )
 
     def run(self, rows: Rows) -> list[Finding]:
         """For each row the victims, most important first, or why preemption does not help."""
@@ -265,8 +277,10 @@ class DryRun:
 
     def _lower(self, row: int) -> list[Pod]:
         """The pods of lower priority on a row, most important first."""
-        priority = self._filters.pod.template.priority
+        priority, own = self._priority, self._preemptor
         pods = [p for p in self._table.pods[row].values() if p.template.priority < priority]
+        if own is not None:
+            pods = [p for p in pods if self._groups.key_of(p) != own]
         if self._groups.any_units:
             pods = [p for p in pods if self._goes_with_its_group(p, priority)]
         return by_importance(pods)

@@ -171,6 +171,8 @@ class DefaultPreemption:
         status = result.status
         if not status.reasons:
             return result
+        if status.code.rejected and self._preempts_with(pod) is not None:
+            return PostFilterResult(unschedulable(_PREFIX + WITH_ITS_GROUP))
         return PostFilterResult(
             Status(status.code, (_PREFIX + status.message,)), result.nominated_node
         )
@@ -217,9 +219,16 @@ class DefaultPreemption:
 
     def _preempts_with_group(self, state: CycleState, pod: Pod, diagnosis: Diagnosis) -> bool:
         """Whether ``pod_group_post_filter`` plans for this pod. A pod of a group with other filters preempts by itself."""
-        if not self._groups.preempted_whole or self._groups.key_of(pod) is None:
+        key = self._preempts_with(pod)
+        if key is None:
             return False
-        return bool(diagnosis.pre_filter_message) or self._plannable(state)
+        mates = self._groups.members(key).unscheduled.values()
+        never = any(mate.spec.preemption_policy == "Never" for mate in mates)
+        return never or bool(diagnosis.pre_filter_message) or self._plannable(state)
+
+    def _preempts_with(self, pod: Pod) -> GroupKey | None:
+        """The group for which a pod preempts; None: it preempts for itself."""
+        return self._groups.key_of(pod) if self._groups.preempted_whole else None
 
     def _plannable(self, state: CycleState) -> bool:
         filters = self._handle.framework.active_filters(state)
@@ -434,7 +443,8 @@ class DefaultPreemption:
     def _dry_run(self, state: CycleState, pod: Pod, nominated: PodsByRow) -> DryRun:
         framework = self._handle.framework
         filters = PodFilters(framework, framework.active_filters(state), state, pod)
-        return DryRun(filters, self._table, self._budgets, nominated, self._groups)
+        preemptor = self._preempts_with(pod)
+        return DryRun(filters, self._table, self._budgets, nominated, self._groups, preemptor)
 
     def _least(self, findings: Findings, candidates: Rows) -> tuple[str, Victims]:
         """The node with the least loss, a random one of equals, and its victims."""
