@@ -9,13 +9,13 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-import aiohttp
 import msgspec
 
 from app.extender.failures import too_large
 from app.extender.memory import AnswerMemory
 from app.http.body import GzipReader, Readable
 from app.http.connection import Answer, HTTPConnection
+from app.http.errors import HTTPError
 from app.http.pool import Pool
 from app.http.request import Progress, Route, header_lines
 from app.wire.extender_v1 import Body
@@ -126,7 +126,7 @@ def _send(connection: HTTPConnection, head: bytes, body: Body | None) -> asyncio
 
 async def _send_batches(connection: HTTPConnection, head: bytes, body: Body) -> None:
     """Writes as fast as the server reads. A broken connection is reported to the reader of the answer."""
-    with contextlib.suppress(aiohttp.ClientError, TimeoutError):
+    with contextlib.suppress(HTTPError, TimeoutError):
         connection.write((head,))
         for batch in body.batches(ONE_WRITE):
             connection.write(batch)
@@ -176,7 +176,7 @@ async def _beginning(payload: Readable) -> bytes:
     """The first ERROR_BODY_BYTES of a body, or what arrives of them in a short time."""
     chunks: list[bytes] = []
     missing = ERROR_BODY_BYTES
-    with contextlib.suppress(TimeoutError, aiohttp.ClientError):
+    with contextlib.suppress(TimeoutError, HTTPError):
         async with asyncio.timeout(_END_SECONDS):
             while missing and not payload.at_eof():
                 chunks.append((await payload.readany())[:missing])
@@ -187,14 +187,14 @@ async def _beginning(payload: Readable) -> bytes:
 async def _value(payload: Readable, limit: int) -> list[bytes]:
     """A body, or the beginning of one of ``limit`` bytes or more. Like in kube-scheduler a complete JSON value is sufficient.
 
-    Raises TimeoutError or ClientError if the connection ends before that.
+    Raises TimeoutError or HTTPError if the connection ends before that.
     """
     chunks: list[bytes] = []
     missing = limit
     while missing > 0 and not payload.at_eof():
         try:
             chunk = await (_more(payload, chunks) if chunks else payload.readany())
-        except (TimeoutError, aiohttp.ClientError):
+        except (TimeoutError, HTTPError):
             if not _is_whole(chunks):
                 raise
             break

@@ -5,12 +5,18 @@ import os
 import ssl
 from typing import Final
 
-import aiohttp
-
 from app.extender.config import redacted
 from app.extender.errors import CallOutcome, TransportError
 from app.http.body import BadEncodingError
 from app.http.connection import MalformedAnswerError
+from app.http.errors import (
+    ConnectError,
+    ConnectionBrokenError,
+    ConnectionFailedError,
+    ServerDisconnectedError,
+    TLSError,
+    UnknownHostError,
+)
 from app.http.request import Progress
 from app.model.gotext import quote
 from app.runtime.shortages import shortage_in
@@ -72,7 +78,7 @@ def broken(err: Exception, progress: Progress) -> TransportError:
     outcome = CallOutcome.BROKEN if progress.sent else CallOutcome.UNREACHABLE
     if not progress.sent and shortage_in(err) is not None:
         outcome = CallOutcome.SHORTAGE
-    if progress.kept and isinstance(err, aiohttp.ClientConnectionError | OSError):
+    if progress.kept and isinstance(err, ConnectionFailedError | OSError):
         outcome = CallOutcome.STALE
     return TransportError(outcome, _post(progress.url, _reason(err)), sent=progress.sent)
 
@@ -83,23 +89,18 @@ def _post(url: str, reason: str) -> str:
 
 def _reason(err: Exception) -> str:
     match err:
-        case aiohttp.ClientConnectorDNSError():
+        case UnknownHostError():
             return f"dial tcp: lookup {err.host}: no such host"
         case (
-            aiohttp.ClientConnectorCertificateError(certificate_error=ssl.SSLError() as why)
-            | aiohttp.ClientConnectorSSLError(os_error=ssl.SSLError() as why)
-            | aiohttp.ClientOSError(__cause__=ssl.SSLError() as why)
+            TLSError(why=ssl.SSLError() as why)
+            | ConnectionBrokenError(__cause__=ssl.SSLError() as why)
         ):
             return _tls_reason(why)
-        case aiohttp.ClientConnectorCertificateError() | aiohttp.ServerFingerprintMismatch():
-            return f"tls: failed to verify certificate: {err}"
-        case aiohttp.ClientConnectorError() if not _os_reason(err.os_error):
+        case ConnectError() if not _os_reason(err.why):
             return "EOF"  # the server closed the connection during the TLS handshake
-        case aiohttp.ClientConnectorError():
-            return f"dial tcp {_address(err)}: connect: {_os_reason(err.os_error)}"
-        case aiohttp.ClientHttpProxyError():
-            return f"proxy answered {err.status} {err.message}".rstrip()
-        case aiohttp.ServerDisconnectedError():
+        case ConnectError():
+            return f"dial tcp {_address(err)}: connect: {_os_reason(err.why)}"
+        case ServerDisconnectedError():
             return "EOF"
         case MalformedAnswerError():
             return f"net/http: HTTP/1.x transport connection broken: malformed HTTP response: {err}"
@@ -121,9 +122,8 @@ def _tls_reason(err: ssl.SSLError) -> str:
     return f"tls: {err.strerror or err}"
 
 
-def _address(err: aiohttp.ClientConnectorError) -> str:
-    host = err.host or ""
-    return f"[{host}]:{err.port}" if ":" in host else f"{host}:{err.port}"
+def _address(err: ConnectError) -> str:
+    return f"[{err.host}]:{err.port}" if ":" in err.host else f"{err.host}:{err.port}"
 
 
 def _os_reason(err: OSError) -> str:

@@ -16,7 +16,6 @@ import ssl
 from collections.abc import Callable, Mapping
 from typing import Final
 
-import aiohttp
 import msgspec
 from yarl import URL
 
@@ -24,6 +23,8 @@ from app.extender.errors import CallOutcome, TransportError
 from app.extender.exchange import ERROR_BODY_BYTES, ExtenderResponse, Large, Request, exchange
 from app.extender.failures import broken, misled, timed_out
 from app.extender.tls import TLSSource
+from app.http.dial import Dialer
+from app.http.errors import HTTPError
 from app.http.pool import Pool
 from app.http.proxy import Proxy
 from app.http.request import Route
@@ -38,7 +39,6 @@ _REDIRECTS_AS_GET: Final = frozenset({301, 302, 303})
 _REDIRECTS: Final = _REDIRECTS_AS_GET | {307, 308}
 _MAX_REQUESTS: Final = 10
 _NOT_LEADING: Final = "not called: this process does not hold the leader lease"
-_DNS_CACHE_SECONDS: Final = 10
 _HEADERS: Final = {"Accept": "*/*", "Accept-Encoding": "gzip", "User-Agent": "aiokube-scheduler"}
 
 
@@ -87,7 +87,7 @@ class HTTPTransport:
             return await self._follow(request, self._route(url))
         except TimeoutError as err:
             raise timed_out(request) from err
-        except (aiohttp.ClientError, OSError) as err:
+        except (HTTPError, OSError) as err:
             raise broken(err, request) from err
 
     async def close(self) -> None:
@@ -125,7 +125,7 @@ class HTTPTransport:
             redirected = f"{'GET' if request.body is None else 'POST'} {url}"
             route = self._new_route(url)
         request.url = location  # unchanged, as in the error of Go's client
-        raise aiohttp.ClientError(f"stopped after {_MAX_REQUESTS} redirects")
+        raise HTTPError(f"stopped after {_MAX_REQUESTS} redirects")
 
     def _ask_whether_to_call(self, request: Request) -> None:
         if not self._may_call():
@@ -133,8 +133,7 @@ class HTTPTransport:
 
     def _opened(self) -> Pool:
         if self._pool is None:
-            connector = aiohttp.TCPConnector(limit=0, ttl_dns_cache=_DNS_CACHE_SECONDS)
-            self._pool = Pool(connector, keepalive=self._keepalive_timeout)
+            self._pool = Pool(Dialer(), keepalive=self._keepalive_timeout)
         return self._pool
 
     def _route(self, url: str) -> Route:

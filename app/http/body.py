@@ -1,16 +1,15 @@
 """Reads and unpacks the bodies of answers."""
 
 import zlib
-from typing import Final
-
-import aiohttp
+from typing import Final, Protocol
 
 from app.http.connection import READ_BUFFER, HTTPConnection
+from app.http.errors import PayloadError
 
 _GZIP: Final = 16 + zlib.MAX_WBITS
 
 
-class BadEncodingError(aiohttp.ClientPayloadError):
+class BadEncodingError(PayloadError):
     """The body is not encoded as its Content-Encoding says."""
 
 
@@ -55,8 +54,14 @@ class GzipReader:
         return data
 
 
-#: A source of a body.
-Readable = HTTPConnection | GzipReader | aiohttp.StreamReader
+class Readable(Protocol):
+    """A body, or the rest of one."""
+
+    async def readany(self) -> bytes:
+        """The next bytes, waiting for some; empty at the end."""
+
+    def at_eof(self) -> bool:
+        """Whether the whole body was read."""
 
 
 async def read_beginning(body: Readable, limit: int) -> bytes:
@@ -69,10 +74,10 @@ async def read_beginning(body: Readable, limit: int) -> bytes:
 
 
 async def read_whole(body: Readable, limit: int) -> bytes:
-    """A body. Raises ClientPayloadError for one of more than ``limit`` bytes."""
+    """A body. Raises PayloadError for one of more than ``limit`` bytes."""
     data = await body.readany()
     if len(data) <= limit and not body.at_eof():
         data += await read_beginning(body, limit + 1 - len(data))
     if len(data) > limit:
-        raise aiohttp.ClientPayloadError(f"the answer has more than {limit} bytes")
+        raise PayloadError(f"the answer has more than {limit} bytes")
     return data

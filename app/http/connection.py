@@ -1,18 +1,21 @@
-"""One HTTP/1.1 connection that carries one exchange at a time.
-
-aiohttp opens connections (names, proxies, TLS). The protocol here takes over the transport, and httptools parses the answers.
-"""
+"""One HTTP/1.1 connection that carries one exchange at a time. httptools parses the answers."""
 
 import asyncio
 import math
 import select
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import Final, cast
 
-import aiohttp
 import httptools
-from aiohttp.connector import Connection as Dialed
 from multidict import CIMultiDict
+
+from app.http.errors import (
+    ConnectionBrokenError,
+    ConnectionFailedError,
+    HTTPError,
+    PayloadError,
+    ServerDisconnectedError,
+)
 
 #: Limits of an answer's headers, and of its trailer, in bytes and in lines. Proxies and gateways add many.
 MAX_HEAD_BYTES: Final = 1024 * 1024
@@ -23,7 +26,7 @@ READ_BUFFER: Final = 256 * 1024
 _SWITCHING_PROTOCOLS: Final = 101
 
 
-class MalformedAnswerError(aiohttp.ClientError):
+class MalformedAnswerError(HTTPError):
     """The answer is not HTTP/1, or its headers or its trailer are too long."""
 
 
@@ -46,26 +49,18 @@ class Answer:
 
 
 class HTTPConnection(asyncio.Protocol):
-    """Takes over the transport of a connection that aiohttp has opened.
+    """One connection, made by app.http.dial.
 
     An exchange is: ``write`` and ``drain``, ``answer``, ``readany`` until ``at_eof``, ``release``. One task at a time waits
     for the answer and its body, another one may write.
     """
 
-    def __init__(self, dialed: Dialed) -> None:
-        """Raises ServerDisconnectedError if the connection is lost, or if the server has sent bytes before any request.
+    _transport: asyncio.Transport
 
-        Bytes that arrive before the protocol is replaced go to aiohttp's protocol and are lost.
-        """
-        protocol, transport = dialed.protocol, dialed.transport
-        if protocol is None or transport is None or protocol.should_close:
-            raise aiohttp.ServerDisconnectedError
-        self._dialed: Final = dialed
-        self._dialed_protocol: Final = protocol
-        self._transport: Final = transport
+    def __init__(self) -> None:
         #: Whether pieces are joined before they are written, because TLS makes a record of every write.
-        self._joins: Final = transport.get_extra_info("ssl_object") is not None
-        self._poll: Final = _poll(transport)
+        self._joins = False
+        self._poll: select.poll | None = None
         self._parser: Final = httptools.HttpResponseParser(self)
         # As lenient as Go's client: bare line feeds, spaces after a chunk's size, a length that the chunks override.
         self._parser.set_dangerous_leniencies(
@@ -93,15 +88,14 @@ class HTTPConnection(asyncio.Protocol):
         self.kept = False
         #: The deadline of the exchange, in the loop's time.
         self.deadline = math.inf
-        transport.set_protocol(self)
 
     # ------------------------------------------------------------ exchanges
 
     def write(self, pieces: Sequence[bytes]) -> None:
-        """Passes a part of a request to the kernel, or to the transport's buffer. Raises ClientError, TimeoutError."""
+        """Passes a part of a request to the kernel, or to the transport's buffer. Raises HTTPError, TimeoutError."""
         transport = self._transport
         if self._error is not None or transport.is_closing():
-            raise self._error or aiohttp.ServerDisconnectedError()
+            raise self._error or ServerDisconnectedError()
         if len(pieces) == 1:
             transport.write(pieces[0])
         elif self._joins:
@@ -117,7 +111,7 @@ class HTTPConnection(asyncio.Protocol):
     async def answer(self) -> Answer:
         """The answer as soon as its headers are complete. Interim answers (1xx) are skipped.
 
-        Raises TimeoutError, ServerDisconnectedError, ClientOSError, MalformedAnswerError.
+        Raises TimeoutError, ServerDisconnectedError, ConnectionBrokenError, MalformedAnswerError.
         """
         while self._answer is None:
             if self._error is not None:
@@ -128,13 +122,13 @@ class HTTPConnection(asyncio.Protocol):
     async def readany(self) -> bytes:
         """The bytes of the body since the last call, waiting for some; empty at the end.
 
-        Bytes that arrived before a failure can still be read. Raises TimeoutError, ClientPayloadError, MalformedAnswerError.
+        Bytes that arrived before a failure can still be read. Raises TimeoutError, PayloadError, MalformedAnswerError.
         """
         while not self._chunks:
             if self._complete:
                 return b""
-            if isinstance(self._error, aiohttp.ClientConnectionError):
-                raise aiohttp.ClientPayloadError("the body is not complete") from self._error
+            if isinstance(self._error, ConnectionFailedError):
+                raise PayloadError("the body is not complete") from self._error
             if self._error is not None:
                 raise self._error
             await self._wait()
@@ -172,7 +166,6 @@ class HTTPConnection(asyncio.Protocol):
         """
         self._spent = True
         self._transport.abort()
-        self._dialed.close()
 
     # ------------------------------------------------------------ between exchanges
 
@@ -194,7 +187,17 @@ class HTTPConnection(asyncio.Protocol):
         self._complete = False
         return self._poll is None or not self._poll.poll(0)
 
+    @property
+    def untouched(self) -> bool:
+        """Whether the server has sent nothing yet, and the connection is open."""
+        return not (self._undelivered or self._head or self._answer or self._spent)
+
     # ------------------------------------------------------------ asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._joins = transport.get_extra_info("ssl_object") is not None
+        self._poll = _poll(transport)
 
     def data_received(self, data: bytes) -> None:
         if self._complete or self._error is not None:
@@ -228,14 +231,12 @@ class HTTPConnection(asyncio.Protocol):
         if exc is None and self._answer is not None and _ends_with_connection(self._answer.headers):
             self._complete = True
         error = (
-            aiohttp.ClientOSError(*exc.args)
+            ConnectionBrokenError(*exc.args)
             if isinstance(exc, OSError)
-            else aiohttp.ServerDisconnectedError()
+            else ServerDisconnectedError()
         )
         error.__cause__ = exc
         self._fail(error)
-        self._dialed_protocol.connection_lost(exc)
-        self._dialed.close()
 
     def _fail(self, error: Exception) -> None:
         self._spent = True

@@ -5,20 +5,19 @@ import math
 from collections import defaultdict, deque
 from typing import Final
 
-import aiohttp
-from aiohttp.client_reqrep import ConnectionKey
-
 from app.http.connection import HTTPConnection
-from app.http.request import Route
+from app.http.dial import Dialer
+from app.http.errors import ServerDisconnectedError
+from app.http.request import Endpoint, Route
 from app.runtime.shortages import FIRST_RETRY, LAST_RETRY, SHORTAGES
 
 
 class Pool:
-    """Opens connections with one of aiohttp's connectors and keeps them for some time."""
+    """Opens connections and keeps them for some time."""
 
     def __init__(
         self,
-        connector: aiohttp.BaseConnector,
+        dialer: Dialer,
         *,
         keepalive: float,
         connect_seconds: float | None = None,
@@ -26,13 +25,14 @@ class Pool:
         """``keepalive``: seconds that an idle connection is kept. ``connect_seconds``: the timeout of connecting; None for the
         exchange's deadline.
         """
-        self._connector: Final = connector
+        self._dialer: Final = dialer
+        self._closed = False
         self._keepalive: Final = keepalive
-        self._limits: Final = aiohttp.ClientTimeout(total=None, sock_connect=connect_seconds)
+        self._connect_seconds: Final = connect_seconds
         self._loop: Final = asyncio.get_running_loop()
         #: Idle connections with the time since when they are idle; the last used at the end.
-        self._idle: Final[defaultdict[ConnectionKey, deque[tuple[float, HTTPConnection]]]] = (
-            defaultdict(deque)
+        self._idle: Final[defaultdict[Endpoint, deque[tuple[float, HTTPConnection]]]] = defaultdict(
+            deque
         )
         self._sweep_handle: asyncio.TimerHandle | None = None
         #: Connections in use. One timer ends all that take too long; a timer for each exchange would cost more than its parsing.
@@ -44,19 +44,23 @@ class Pool:
         """A connection for a request on this route, checked without an await since.
 
         At ``deadline``, in the loop's time, the exchange fails with a TimeoutError. ``give_back`` or ``drop``
-        it. Raises TimeoutError, ClientError, OSError.
+        it. Raises TimeoutError, HTTPError, OSError.
         """
-        connection = self._kept(route.key)
+        connection = self._kept(route.endpoint)
         if connection is None:
             async with asyncio.timeout_at(deadline):
                 connection = await self._dial(route, deadline)
-        connection.deadline = deadline
         self._busy.add(connection)
-        if deadline < self._alarm_at:
-            self._set_alarm(deadline)
+        self.extend(connection, deadline)
         return connection
 
-    def _kept(self, key: ConnectionKey) -> HTTPConnection | None:
+    def extend(self, connection: HTTPConnection, deadline: float) -> None:
+        """Gives a connection in use another deadline."""
+        connection.deadline = deadline
+        if deadline < self._alarm_at:
+            self._set_alarm(deadline)
+
+    def _kept(self, key: Endpoint) -> HTTPConnection | None:
         idle = self._idle.get(key)
         while idle:
             since, connection = idle.pop()
@@ -70,7 +74,8 @@ class Pool:
         retry = FIRST_RETRY
         while True:
             try:
-                dialed = await self._connector.connect(route.request, [], self._limits)
+                async with asyncio.timeout(self._connect_seconds):
+                    connection = await self._dialer.dial(route.endpoint)
                 break
             except OSError as err:
                 now = self._loop.time()
@@ -79,11 +84,11 @@ class Pool:
             self._close_idle()
             await asyncio.sleep(retry)
             retry = min(2 * retry, LAST_RETRY)
-        try:
-            return HTTPConnection(dialed)
-        except BaseException:
-            dialed.close()
-            raise
+        # What a server sends before the request is no answer to it.
+        if self._closed or not connection.untouched:
+            connection.close()
+            raise ServerDisconnectedError
+        return connection
 
     def _close_idle(self) -> None:
         for idle in self._idle.values():
@@ -99,20 +104,25 @@ class Pool:
     def give_back(self, route: Route, connection: HTTPConnection) -> None:
         """Keeps a connection after an exchange, or closes it."""
         self._busy.discard(connection)
-        if self._connector.closed or not connection.release():
+        if self._closed or not connection.release():
             connection.close()
             return
-        self._idle[route.key].append((self._loop.time(), connection))
+        self._idle[route.endpoint].append((self._loop.time(), connection))
         if self._sweep_handle is None:
             self._sweep_later()
 
     async def close(self) -> None:
-        """Closes the connector and all connections."""
+        """Closes all connections."""
+        self._closed = True
+        self._dialer.close()
         for timer in (self._sweep_handle, self._alarm):
             if timer is not None:
                 timer.cancel()
-        self._idle.clear()
-        await self._connector.close()
+        self._close_idle()
+        for connection in self._busy:
+            connection.close()
+        self._busy.clear()
+        await asyncio.sleep(0)  # for the transports to close
 
     def _sweep_later(self) -> None:
         self._sweep_handle = self._loop.call_later(self._keepalive, self._sweep)

@@ -42,6 +42,11 @@ class Proxy:
     authorization: str = dataclasses.field(default="", repr=False)
 
     @property
+    def secure(self) -> bool:
+        """Whether connections to the proxy itself use TLS."""
+        return self.url.startswith("https:")
+
+    @property
     def headers(self) -> dict[str, str]:
         """The headers for the proxy itself: of CONNECT, or of each request that is not tunnelled."""
         return {"Proxy-Authorization": self.authorization} if self.authorization else {}

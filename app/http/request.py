@@ -1,18 +1,33 @@
 """Builds requests: their route (address, TLS, proxy) and their headers."""
 
-import asyncio
+import base64
 import dataclasses
 import re
 import ssl
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, NamedTuple
 
-import aiohttp
 from yarl import URL
 
+from app.http.errors import HTTPError
 from app.http.proxy import Proxy
+from app.http.tls import system_context
 
 _BREAKS: Final = re.compile(r"[\r\n\0]")
+
+
+class Endpoint(NamedTuple):
+    """Where a connection leads, and how: the key of the pool."""
+
+    host: str
+    port: int
+    #: None for plain HTTP.
+    tls: ssl.SSLContext | None
+    #: The name in the server's certificate.
+    name: str
+    proxy: Proxy | None
+    #: The TLS settings for an https proxy, whose certificate is checked as the server's is.
+    proxy_tls: ssl.SSLContext | None
 
 
 class Route:
@@ -27,32 +42,36 @@ class Route:
         server_hostname: str | None,
         proxy: Proxy | None,
     ) -> None:
-        """``headers``: those of every request. ``tls``: as for aiohttp. ``server_hostname``: the name in the server's
-        certificate, None for the URL's.
+        """``headers``: those of every request. ``tls``: True for the system's authorities. ``server_hostname``: the name in the
+        server's certificate, None for the URL's.
 
-        Raises ValueError for headers with line breaks.
+        Raises ValueError for headers with line breaks, HTTPError for a URL without a host.
         """
+        host, port = url.raw_host, url.port
+        if not host or port is None:
+            raise HTTPError("http: no Host in request URL")
         self.url: Final = url
+        secure, to_proxy = url.scheme == "https", proxy is not None and proxy.secure
         #: Whether TLS may be used.
-        self.secure: Final = url.scheme == "https" or proxy is not None
+        self.secure: Final = secure or proxy is not None
         self.tls: Final = tls
-        #: aiohttp's key for the connection.
-        self.request: Final = aiohttp.ClientRequest(
-            "GET",
-            url,
-            loop=asyncio.get_running_loop(),
-            ssl=tls,
-            server_hostname=server_hostname,
-            proxy=URL(proxy.url) if proxy else None,
-            proxy_headers=proxy.headers if proxy else None,
+        context = _context(tls) if secure or to_proxy else None
+        self.endpoint: Final = Endpoint(
+            host,
+            port,
+            tls=context if secure else None,
+            name=(server_hostname or host).rstrip("."),
+            proxy=proxy,
+            proxy_tls=context if to_proxy else None,
         )
-        #: The key of the pool.
-        self.key: Final = self.request.connection_key
-        target, own = self.request.url.raw_path_qs, self.request.headers
-        fixed = [(name, own[name]) for name in ("Host", "Authorization") if name in own]
-        if proxy is not None and not self.request.is_ssl():
+        target = url.raw_path_qs
+        fixed = [("Host", url.host_port_subcomponent or host)]
+        if url.raw_user or url.raw_password:
+            pair = f"{url.user or ''}:{url.password or ''}".encode()
+            fixed.append(("Authorization", f"Basic {base64.b64encode(pair).decode()}"))
+        if proxy is not None and not secure:
             # The proxy reads the request, so it needs the whole URL and its credentials.
-            target = str(self.request.url.with_user(None))
+            target = str(url.with_user(None).with_fragment(None))
             fixed += proxy.headers.items()
         self._target: Final = target.encode()
         self._lines: Final = header_lines([*fixed, *headers])
@@ -68,6 +87,10 @@ class Route:
             lines,
             length,
         )
+
+
+def _context(tls: ssl.SSLContext | bool) -> ssl.SSLContext:
+    return tls if isinstance(tls, ssl.SSLContext) else system_context()
 
 
 def header_lines(headers: Iterable[tuple[str, str]]) -> bytes:

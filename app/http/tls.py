@@ -1,6 +1,7 @@
 """Makes TLS contexts of clients from PEM in memory, although OpenSSL reads some of it only from files."""
 
 import dataclasses
+import functools
 import os
 import ssl
 import tempfile
@@ -48,6 +49,12 @@ def client_context(
     except ssl.SSLError as err:
         raise ValueError(f"the certificate, key or CA cannot be used: {err.reason or err}") from err
     return context
+
+
+@functools.cache
+def system_context() -> ssl.SSLContext:
+    """A context that trusts the authorities of the system."""
+    return client_context(ca=None, verify=True, certificate=None)
 
 
 def _ascii(pem: bytes) -> str:

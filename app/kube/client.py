@@ -1,25 +1,31 @@
 """Sends requests to the API server and opens streams, fast enough for more than a thousand bindings per second.
 
-Streams use aiohttp's session, requests our own connections. What the session adds to each request (cookies, middlewares, a task,
-a writer, building headers) costs more than the rest of a small request, and there are a dozen for every preemption.
-
 Headers, TLS settings, timeouts and the server's part of the URL are computed once. A request passes the rate limit, waits for
-one of ``limit`` places and for a connection; then its guard is asked and its first byte is sent. aiohttp's exceptions are
+one of ``limit`` places and for a connection; then its guard is asked and its first byte is sent. Failures of connections are
 translated here (app.kube.errors).
 """
 
 import asyncio
+import math
 import socket
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Final, NamedTuple, NoReturn, Self
 from urllib.parse import urlencode
 
-import aiohttp
 from multidict import CIMultiDict
 from yarl import URL
 
 from app.http.body import read_beginning, read_whole
+from app.http.connection import Answer, HTTPConnection
+from app.http.dial import Address, Dialer
+from app.http.errors import (
+    ConnectError,
+    ConnectionBrokenError,
+    HTTPError,
+    ProxyError,
+    ServerDisconnectedError,
+)
 from app.http.pool import Pool
 from app.http.request import Progress, Route
 from app.kube.backoff import TokenBucket
@@ -55,11 +61,10 @@ MAX_ERROR_BODY: Final = 1024 * 1024
 MAX_READ: Final = 1024 * 1024 * 1024
 MAX_WRITTEN: Final = 16 * 1024 * 1024
 
-#: Methods that may be repeated on another connection, as in aiohttp's session.
+#: Methods that may be repeated on another connection, as in other clients.
 _REPEATABLE: Final = frozenset({"GET", "DELETE"})
-_BROKEN: Final = (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError)
+_BROKEN: Final = (ServerDisconnectedError, ConnectionBrokenError)
 _CLOSED: Final = "KubeClient is used outside of its context"
-_AUTOMATIC: Final = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
 _SOCKET_OPTIONS: Final = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     *(
@@ -114,27 +119,14 @@ class KubeClient:
         self._observer: Final = observer
         self._failures: Final = failures
         self._credentials: Final = Credentials(connection, failures)
-        self._session: aiohttp.ClientSession | None = None
         self._pool: Pool | None = None
         self._route: Route | None = None
 
     async def __aenter__(self) -> Self:
-        """Reads the credentials and opens the session. Raises ConnectionSettingsError."""
+        """Reads the credentials. Raises ConnectionSettingsError."""
         await self._credentials.load()
-        connector = aiohttp.TCPConnector(
-            limit=0, keepalive_timeout=KEEPALIVE, socket_factory=_keepalive_socket
-        )
-        self._pool = Pool(connector, keepalive=KEEPALIVE, connect_seconds=CONNECT_SECONDS)
-        headers, proxy = self._default_headers(), self._connection.proxy
-        if proxy is not None and not self._connection.is_tls:
-            headers.update(proxy.headers)  # aiohttp sends them with CONNECT only
-        self._session = aiohttp.ClientSession(
-            connector=connector,
-            headers=headers,
-            skip_auto_headers=_AUTOMATIC,
-            auto_decompress=False,
-            cookie_jar=aiohttp.DummyCookieJar(),
-        )
+        dialer = Dialer(_keepalive_socket)
+        self._pool = Pool(dialer, keepalive=KEEPALIVE, connect_seconds=CONNECT_SECONDS)
         return self
 
     async def __aexit__(self, *_exc: object) -> None:
@@ -145,9 +137,6 @@ class KubeClient:
         if self._pool is not None:
             await self._pool.close()
             self._pool = None
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
 
     @property
     def server(self) -> str:
@@ -166,7 +155,7 @@ class KubeClient:
         path: str,
         *,
         params: Mapping[str, str] | None = None,
-        timeout: float | None = None,  # noqa: ASYNC109 - seconds, given to aiohttp
+        timeout: float | None = None,  # noqa: ASYNC109 - seconds, of the exchange
     ) -> Response:
         """See Reader.get."""
         return await self.request("GET", path, params=params, timeout=timeout)
@@ -180,7 +169,7 @@ class KubeClient:
         params: Mapping[str, str] | None = None,
         content_type: str = JSON,
         accept: str = JSON,
-        timeout: float | None = None,  # noqa: ASYNC109 - seconds, given to aiohttp
+        timeout: float | None = None,  # noqa: ASYNC109 - seconds, of the exchange
         guard: Guard | None = None,
     ) -> Response:
         """See Transport.request. A 401 is tried once more with renewed credentials; a 429 is waited out."""
@@ -228,15 +217,13 @@ class KubeClient:
                 raise NotLeading(method, target.partition("?")[0])
 
         check()
-        if self._pool is None:
-            raise RuntimeError(_CLOSED)
-        route = self._current_route()
+        pool, route = self._opened(), self._current_route()
         head = route.head(method, target[1:], lines, None if body is None else len(body))
         request = _Request(method, head if body is None else head + body, check)
         started, progress = asyncio.get_running_loop().time(), Progress("")
         try:
-            answer = await _exchange(self._pool, route, request, started + seconds, progress)
-        except (aiohttp.ClientError, TimeoutError, OSError) as err:
+            answer = await _exchange(pool, route, request, started + seconds, progress)
+        except (HTTPError, TimeoutError, OSError) as err:
             self._observe(method, 0, started)
             _fail(method, target, err, sent=progress.sent)
         except asyncio.CancelledError:
@@ -262,29 +249,10 @@ class KubeClient:
             )
         return route
 
-    def _opened(self) -> aiohttp.ClientSession:
-        if self._session is None:
+    def _opened(self) -> Pool:
+        if self._pool is None:
             raise RuntimeError(_CLOSED)
-        return self._session
-
-    async def _open(
-        self, url: URL, headers: Mapping[str, str], limits: aiohttp.ClientTimeout
-    ) -> aiohttp.ClientResponse:
-        proxy = self._connection.proxy
-        return await self._opened().get(
-            url,
-            headers=headers,
-            allow_redirects=False,
-            timeout=limits,
-            ssl=self._credentials.tls,
-            server_hostname=self._connection.tls_server_name,
-            proxy=proxy.url if proxy else None,
-            proxy_headers=proxy.headers if proxy else None,
-        )
-
-    def _url(self, path: str, params: Mapping[str, str] | None) -> URL:
-        query = "?" + urlencode(params) if params else ""
-        return URL(f"{self._connection.server}{path}{query}", encoded=True)
+        return self._pool
 
     async def _wait_for_token(self, bucket: TokenBucket) -> None:
         delay = bucket.take(asyncio.get_running_loop().time())
@@ -303,43 +271,83 @@ class KubeClient:
         self, path: str, *, params: Mapping[str, str], read_timeout: float
     ) -> AsyncIterator[AsyncIterator[bytes]]:
         """See Transport.stream."""
-        url = self._url(path, params)
-        limits = aiohttp.ClientTimeout(sock_connect=CONNECT_SECONDS, sock_read=read_timeout)
-        answer = await self._open_stream(path, url, limits)
+        target = f"{path}?{urlencode(params)}" if params else path
+        stream = await self._open_stream(path, target, read_timeout)
         try:
-            yield _Chunks(answer, url)
+            yield _Chunks(stream, path)
         finally:
-            answer.close()
+            stream.close()
 
-    async def _open_stream(
-        self, path: str, url: URL, limits: aiohttp.ClientTimeout
-    ) -> aiohttp.ClientResponse:
+    async def _open_stream(self, path: str, target: str, read_timeout: float) -> "Stream":
         renewed = False
         while True:
             credentials = await self._credentials.current()
             if self._bucket is not None:
                 await self._wait_for_token(self._bucket)
             try:
-                headers = credentials.headers("", JSON)
+                lines = credentials.lines("", JSON)
                 async with asyncio.timeout(self._limits.timeout):
-                    answer = await self._open(url, headers, limits)
-                    if answer.status < 300:
-                        return answer
+                    stream = await self._open(target, lines, read_timeout)
+                    if stream.status < 300:
+                        return stream
                     try:
-                        content = await read_beginning(answer.content, MAX_ERROR_BODY)
+                        content = await read_beginning(stream, MAX_ERROR_BODY)
                     finally:
-                        answer.close()
-            except (aiohttp.ClientError, TimeoutError, OSError) as err:
+                        stream.close()
+            except (HTTPError, TimeoutError, OSError) as err:
                 SHORTAGES.noted(err, "connect", asyncio.get_running_loop().time())
-                _fail("GET", url.raw_path, err)
-            retry_after = answer.headers.get("Retry-After")
-            error = error_from_response("GET", path, answer.status, content, retry_after)
+                _fail("GET", target, err)
+            error = error_from_response("GET", path, stream.status, content, stream.retry_after)
             if isinstance(error, Unauthorized) and not renewed:
                 renewed = await self._credentials.renew(credentials.number)
                 if renewed:
                     continue
             self._note_refusal(error)
             raise error
+
+    async def _open(self, target: str, lines: bytes, read_timeout: float) -> "Stream":
+        """The answer to a GET; its body has not been read. Raises TimeoutError, HTTPError, OSError."""
+        pool, route = self._opened(), self._current_route()
+        head = route.head("GET", target[1:], lines, None)
+        while True:
+            connection = await pool.take(route, math.inf)
+            kept = connection.kept
+            try:
+                connection.write((head,))
+                return Stream(pool, connection, await connection.answer(), read_timeout)
+            except BaseException as err:
+                pool.drop(connection)
+                if not (kept and isinstance(err, _BROKEN)):
+                    raise
+
+
+class Stream:
+    """An answer whose body is read as it arrives, for as long as it goes on; ``close`` it."""
+
+    def __init__(
+        self, pool: Pool, connection: HTTPConnection, answer: Answer, read_timeout: float
+    ) -> None:
+        """``read_timeout``: seconds of silence after which reading fails with a TimeoutError."""
+        self.status: Final = answer.status
+        #: The Retry-After header of an error.
+        self.retry_after: Final = answer.headers.get("Retry-After") if self.status >= 300 else None
+        self._pool: Final = pool
+        self._connection: Final = connection
+        self._read_timeout: Final = read_timeout
+        self._loop: Final = asyncio.get_running_loop()
+
+    async def readany(self) -> bytes:
+        """See HTTPConnection.readany."""
+        self._pool.extend(self._connection, self._loop.time() + self._read_timeout)
+        return await self._connection.readany()
+
+    def at_eof(self) -> bool:
+        """See HTTPConnection.at_eof."""
+        return self._connection.at_eof()
+
+    def close(self) -> None:
+        """Closes the connection."""
+        self._pool.drop(self._connection)
 
 
 class _Answer(NamedTuple):
@@ -366,12 +374,12 @@ async def _exchange(
     """Sends one request and reads the answer, until ``deadline`` in the loop's time.
 
     A connection that the server has closed is replaced if the method allows it. Raises TimeoutError,
-    ClientError (also for an answer that is too large), OSError.
+    HTTPError (also for an answer that is too large), OSError.
     """
     if request.method in _REPEATABLE:
         try:
             return await _once(pool, route, request, deadline, progress)
-        except aiohttp.ClientConnectorError:
+        except ConnectError:
             raise
         except _BROKEN:
             pass
@@ -404,46 +412,34 @@ async def _once(
 class _Chunks:
     """Yields the chunks of a body; a broken connection raises ConnectionFailed."""
 
-    def __init__(self, answer: aiohttp.ClientResponse, url: URL) -> None:
-        self._content: Final = answer.content
-        self._url: Final = url
+    def __init__(self, stream: Stream, path: str) -> None:
+        self._stream: Final = stream
+        self._path: Final = path
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> bytes:
         try:
-            chunk = await self._content.readany()
-        except (aiohttp.ClientError, TimeoutError, OSError) as err:
-            _fail("GET", self._url.raw_path, err)
+            chunk = await self._stream.readany()
+        except (HTTPError, TimeoutError, OSError) as err:
+            _fail("GET", self._path, err)
         if not chunk:
             raise StopAsyncIteration
         return chunk
 
 
 def _fail(method: str, target: str, err: Exception, *, sent: bool = True) -> NoReturn:
-    """Raises the ConnectionFailed for an exception of aiohttp or the operating system; ``sent``: whether it may have been sent."""
-    never_sent = not sent or isinstance(
-        err,
-        aiohttp.ClientConnectorError
-        | aiohttp.ConnectionTimeoutError
-        | aiohttp.ClientHttpProxyError,
-    )
+    """Raises the ConnectionFailed for the failure of an exchange; ``sent``: whether the request may have been sent."""
+    never_sent = not sent or isinstance(err, ConnectError | ProxyError)
     cause = str(err) or type(err).__name__
-    if isinstance(err, aiohttp.ClientConnectorError) and not isinstance(
-        err, aiohttp.ClientSSLError
-    ):
-        # Without the SSLContext that aiohttp writes.
-        cause = f"Cannot connect to host {err.host}:{err.port} [{err.strerror or err.os_error}]"
     if isinstance(err, TimeoutError) and not never_sent:
         cause = "no answer in time"
-    if isinstance(err, aiohttp.ClientHttpProxyError):
-        cause = f"proxy answered {err.status} {err.message[:100]}".rstrip()
     path = target.partition("?")[0]
     raise ConnectionFailed(f"{method} {path}: {cause}", sent=not never_sent) from err
 
 
-def _keepalive_socket(address: aiohttp.AddrInfoType) -> socket.socket:
+def _keepalive_socket(address: Address) -> socket.socket:
     """A socket with TCP keepalive: probes after 30 s of silence, and fails after three probes without an answer."""
     family, kind, protocol = address[:3]
     made = socket.socket(family, kind, protocol)

@@ -86,7 +86,7 @@ class Credentials:
         self._presented = Presented(Identity(), 0)
         self._due = float("inf")
         self._asked = float("-inf")
-        #: aiohttp's argument ``ssl``; True also means a server without TLS.
+        #: See Route; True also means a server without TLS.
         self.tls: ssl.SSLContext | bool = True
 
     async def load(self) -> None:

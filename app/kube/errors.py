@@ -1,6 +1,6 @@
 """Exceptions for requests to the API server.
 
-aiohttp's exceptions and HTTP statuses are translated once, in app.kube.client, and chained. There is a subclass only if some
+Failures of connections and HTTP statuses are translated once, in app.kube.client, and chained. There is a subclass only if some
 code handles it. Text from the server is shown only from a Kubernetes ``Status``, and cut, because the answer of a proxy does not
 belong in logs.
 """

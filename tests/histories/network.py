@@ -1,7 +1,7 @@
 """Between the processes and the API server: requests and watches take time here, and fail.
 
 The product's own KubeClient runs above this; what is replaced is what it makes connections with (app.http.pool.Pool) and what it
-opens streams with (aiohttp's session). So its guards, its time limits, its repetitions and its reading of errors are part of each
+opens streams with. So its guards, its time limits, its repetitions and its reading of errors are part of each
 history, but no socket is.
 """
 
@@ -14,11 +14,13 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, Self
 from urllib.parse import unquote
 
-import aiohttp
-from aiohttp.client_reqrep import ConnectionKey
-from yarl import URL
-
 from app.http.connection import Answer as HTTPAnswer
+from app.http.errors import (
+    ConnectError,
+    ConnectionBrokenError,
+    PayloadError,
+    ServerDisconnectedError,
+)
 from app.http.request import Route
 from app.kube.client import CONNECT_SECONDS, KubeClient
 from tests.histories import apiserver
@@ -236,15 +238,19 @@ class SimulatedClient(KubeClient):
         await self._credentials.load()
         purposes = {"events": CONNECTS[1], "leader-election": CONNECTS[2]}
         purpose = purposes.get(self._agent.rpartition(" ")[2], CONNECTS[0])
-        self._pool = self._session = Wire(asyncio.get_running_loop().replica, purpose)
+        self._pool = Wire(asyncio.get_running_loop().replica, purpose)
         return self
 
     async def aclose(self) -> None:
-        self._pool = self._session = None
+        self._pool = None
+
+    async def _open(self, target: str, lines: bytes, read_timeout: float) -> "Stream":
+        wire = self._opened()
+        return await Stream(wire, Request(wire.replica, "GET", target, b""), read_timeout).opened()
 
 
 class Wire:
-    """One client's connections: a Pool (app.http.pool), and the ClientSession of aiohttp that opens its streams."""
+    """One client's connections: a Pool (app.http.pool), whose streams are apart."""
 
     def __init__(self, replica: "Replica", purpose: str) -> None:
         self.replica = replica
@@ -272,10 +278,10 @@ class Wire:
         if not kept:
             self._kept.clear()
             async with asyncio.timeout_at(deadline):
-                await self.connect(route.key)
+                await self.connect()
         return Exchange(self, deadline, kept)
 
-    async def connect(self, key: ConnectionKey | None) -> None:
+    async def connect(self) -> None:
         network = self.network
         seconds, fault = network.latency(), ""
         is_down = network.simulation.now < self._listener.down_until
@@ -294,16 +300,9 @@ class Wire:
         if not self.replica.killed:
             await asyncio.sleep(min(seconds, self._connect_seconds))
         if seconds > (self._connect_seconds):
-            raise aiohttp.ConnectionTimeoutError("Connection timeout")
+            raise TimeoutError
         if fault == "no connection":
-            raise aiohttp.ClientConnectorError(
-                key or _NO_KEY, OSError(errno.ECONNREFUSED, "refused")
-            )
-
-    async def get(self, url: URL, *, timeout: aiohttp.ClientTimeout, **_more: object) -> "Stream":
-        """Opens a watch."""
-        request = Request(self.replica, "GET", url.raw_path_qs, b"")
-        return await Stream(self, request, timeout).opened()
+            raise ConnectError("apiserver", 80, OSError(errno.ECONNREFUSED, "refused"))
 
     def give_back(self, route: Route, exchange: "Exchange") -> None:
         self._kept.append(self.network.simulation.now)
@@ -454,14 +453,14 @@ class Exchange:
         loop = self._wire.replica.loop
         self._body = answer.body
         if not whole:
-            self._body_error = aiohttp.ClientPayloadError("the body is not complete")
+            self._body_error = PayloadError("the body is not complete")
         lines = [(name.encode(), value.encode()) for name, value in answer.headers.items()]
         result = HTTPAnswer(answer.status, lines)
         loop.call_from_world(self._set, result, None)
 
     def break_off(self) -> None:
         """The connection is reset."""
-        self._fail(aiohttp.ClientOSError(errno.ECONNRESET, "Connection reset by peer"))
+        self._fail(ConnectionBrokenError(errno.ECONNRESET, "Connection reset by peer"))
 
     def _time_out(self) -> None:
         self._simulation.at(self._deadline, self._fail, TimeoutError())
@@ -484,14 +483,14 @@ class Exchange:
 
 
 class Stream:
-    """One watch: a ClientResponse of aiohttp, and its content."""
+    """One watch (app.kube.client.Stream)."""
 
-    def __init__(self, wire: Wire, request: Request, limits: aiohttp.ClientTimeout) -> None:
+    def __init__(self, wire: Wire, request: Request, read_timeout: float) -> None:
         self._wire = wire
         self._network = wire.network
         self._simulation = wire.network.simulation
         self.request = request
-        self._limits = limits
+        self._read_timeout = read_timeout
         self._loop: ProcessLoop = wire.replica.loop
         self._waiter: asyncio.Future[None] | None = None
         self._watch: Watch | None = None
@@ -508,7 +507,7 @@ class Stream:
     # ------------------------------------------------------------ what the client does
 
     async def opened(self) -> "Stream":
-        await self._wire.connect(None)
+        await self._wire.connect()
         request, network = self.request, self._network
         request.sender.sends(request)
         network.open[self] = None
@@ -530,14 +529,9 @@ class Stream:
         return self._answer.status
 
     @property
-    def headers(self) -> Mapping[str, str]:
+    def retry_after(self) -> str | None:
         assert self._answer is not None
-        return self._answer.headers
-
-    @property
-    def content(self) -> "Stream":
-        """What the body is read from."""
-        return self
+        return self._answer.headers.get("Retry-After")
 
     def at_eof(self) -> bool:
         return self._ended and not self._pieces
@@ -559,7 +553,7 @@ class Stream:
 
     async def _wait(self) -> None:
         if self._ended and self._answer is None:
-            raise self._end or aiohttp.ServerDisconnectedError
+            raise self._end or ServerDisconnectedError
         self._waiter = self._loop.create_future()
         await self._waiter
 
@@ -605,8 +599,8 @@ class Stream:
         life = int(self.request.params.get("timeoutSeconds", "60"))
         self._simulation.after(life, self._queue, b"", None, True)
         self._simulation.after(self._network.rng.uniform(3.0, 60.0), self._bookmark)
-        if self._limits.sock_read:
-            self._simulation.after(self._limits.sock_read, self._look_for_silence)
+        if self._read_timeout:
+            self._simulation.after(self._read_timeout, self._look_for_silence)
 
     def _hear_answer(self, answer: Answer) -> None:
         self._answer = answer
@@ -675,7 +669,7 @@ class Stream:
         self._free_at = max(self._free_at, self._simulation.now + self._network.latency())
         self._simulation.at(self._free_at, self._come, piece, None if self._spoilt else entry)
         if last:
-            error = aiohttp.ClientPayloadError("Response payload is not completed")
+            error = PayloadError("Response payload is not completed")
             self._simulation.at(self._free_at, self._finish, error if broken else None)
 
     def _bookmark(self) -> None:
@@ -698,16 +692,15 @@ class Stream:
     def _look_for_silence(self) -> None:
         if self not in self._network.open:
             return
-        assert self._limits.sock_read
-        until = self._heard_at + self._limits.sock_read
+        until = self._heard_at + self._read_timeout
         if self._simulation.now >= until:
-            self._finish(aiohttp.SocketTimeoutError("Timeout on reading data from socket"))
+            self._finish(TimeoutError())
         else:
             self._simulation.at(until, self._look_for_silence)
 
     def break_off(self) -> None:
         """The connection is reset."""
-        self._finish(aiohttp.ClientOSError(errno.ECONNRESET, "Connection reset by peer"))
+        self._finish(ConnectionBrokenError(errno.ECONNRESET, "Connection reset by peer"))
 
     def _finish(self, error: Exception | None) -> None:
         if not self._ended and self in self._network.open:
@@ -718,6 +711,3 @@ class Stream:
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
-
-
-_NO_KEY = ConnectionKey("apiserver", 80, False, True, None, None, None)

@@ -7,8 +7,9 @@ import contextlib
 class Tunnel:
     """A proxy that answers CONNECT, and passes bytes on when it may."""
 
-    def __init__(self, status="200 Connection established", on_connect=lambda: None):
-        """``on_connect`` is called before each answer."""
+    def __init__(self, status="200 Connection established", on_connect=lambda: None, tls=None):
+        """``on_connect`` is called before each answer; ``tls``: the proxy's own context."""
+        self.tls = tls
         self.status, self.on_connect, self.heads, self.tasks = status, on_connect, [], []
 
     @property
@@ -17,7 +18,7 @@ class Tunnel:
         return [head.splitlines()[0] for head in self.heads]
 
     async def __aenter__(self):
-        self.server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        self.server = await asyncio.start_server(self._accept, "127.0.0.1", 0, ssl=self.tls)
         self.port = self.server.sockets[0].getsockname()[1]
         return self
 

@@ -3,11 +3,11 @@
 import gzip
 import zlib
 
-import aiohttp
 import pytest
 
 from app.http.body import BadEncodingError, GzipReader, read_beginning, read_whole
 from app.http.connection import READ_BUFFER
+from app.http.errors import PayloadError
 
 
 class Packed:
@@ -26,7 +26,7 @@ class Packed:
 async def test_the_beginning_and_the_whole():
     assert await read_beginning(Packed(b"ab", b"cd"), 3) == b"abc"
     assert await read_whole(Packed(b"ab", b"cd"), 4) == b"abcd"
-    with pytest.raises(aiohttp.ClientPayloadError, match="more than 3 bytes"):
+    with pytest.raises(PayloadError, match="more than 3 bytes"):
         await read_whole(Packed(b"ab", b"cd"), 3)
 
 

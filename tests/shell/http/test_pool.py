@@ -6,13 +6,14 @@ import errno
 import os
 import ssl
 
-import aiohttp
 import pytest
 import uvloop
 from yarl import URL
 
 from app.http import pool as pool_module
 from app.http.body import read_whole
+from app.http.dial import Dialer
+from app.http.errors import ConnectError, ServerDisconnectedError
 from app.http.pool import Pool
 from app.http.request import Route
 from app.runtime.shortages import Shortages
@@ -23,7 +24,7 @@ REQUEST = b"GET / HTTP/1.1\r\n\r\n"
 
 @contextlib.asynccontextmanager
 async def pool_with(keepalive=30.0):
-    pool = Pool(aiohttp.TCPConnector(limit=0), keepalive=keepalive)
+    pool = Pool(Dialer(), keepalive=keepalive)
     try:
         yield pool
     finally:
@@ -135,7 +136,7 @@ async def test_closing_closes_those_in_use():
         task = asyncio.create_task(ask(pool, server))
         await asking.wait()
         await pool.close()
-        with pytest.raises(aiohttp.ServerDisconnectedError):
+        with pytest.raises(ServerDisconnectedError):
             await task
 
 
@@ -195,11 +196,7 @@ def test_a_connection_whose_server_does_not_read_is_closed_at_once(tmp_path, loo
 
 
 def no_descriptors():
-    key = aiohttp.ClientRequest(
-        "GET", URL("http://x"), loop=asyncio.get_running_loop()
-    ).connection_key
-    cause = OSError(errno.EMFILE, "Too many open files")
-    return aiohttp.ClientConnectorError(key, cause)
+    return ConnectError("x", 80, OSError(errno.EMFILE, "Too many open files"))
 
 
 @pytest.fixture
@@ -212,14 +209,14 @@ def shortages(monkeypatch):
 
 def failing(monkeypatch, pool, times):
     """Has the next attempts to connect fail; how many are left is in the list."""
-    connect, failures = pool._connector.connect, [no_descriptors() for _ in range(times)]
+    dial, failures = pool._dialer.dial, [no_descriptors() for _ in range(times)]
 
     async def attempt(*arguments):
         if failures:
             raise failures.pop()
-        return await connect(*arguments)
+        return await dial(*arguments)
 
-    monkeypatch.setattr(pool._connector, "connect", attempt)
+    monkeypatch.setattr(pool._dialer, "dial", attempt)
     return failures
 
 
@@ -233,7 +230,7 @@ async def test_a_shortage_of_descriptors_is_waited_out(monkeypatch, shortages, c
         assert await ask(pool, other) == 200
     assert len(other.connections) == 2, "the one at rest was given up"
     assert [r.getMessage() for r in caplog.records if r.name == "app.runtime.shortages"] == [
-        "Cannot connect: Cannot connect to host x:80 ssl:default [Too many open files]; it is tried again until it succeeds"
+        "Cannot connect: Cannot connect to host x:80 [Too many open files]; it is tried again until it succeeds"
     ]
 
 
@@ -243,7 +240,7 @@ async def test_a_shortage_that_lasts_is_told_when_the_time_is_over(monkeypatch, 
         failures = failing(monkeypatch, pool, 1000)
         route = Route(URL("http://x"), (), tls=True, server_hostname=None, proxy=None)
         started = asyncio.get_running_loop().time()
-        with pytest.raises(aiohttp.ClientConnectorError, match="Too many open files"):
+        with pytest.raises(ConnectError, match="Too many open files"):
             await pool.take(route, started + 10)
         assert 8 < asyncio.get_running_loop().time() - started < 10
     assert 10 < shortages.counts["connect"] == 1000 - len(failures) < 20
@@ -252,7 +249,7 @@ async def test_a_shortage_that_lasts_is_told_when_the_time_is_over(monkeypatch, 
 async def test_other_failures_are_told_at_once(shortages):
     async with Server(polite) as server, pool_with() as pool:
         await server.__aexit__()
-        with pytest.raises(aiohttp.ClientConnectorError):
+        with pytest.raises(ConnectError):
             await ask(pool, server)
     assert not shortages.counts
     assert not pool._idle, "a server that was never reached is not remembered"
