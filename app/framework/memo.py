@@ -22,18 +22,21 @@ from app.framework.interface import (
     Verdicts,
 )
 from app.framework.probe import Stopwatch
-from app.framework.ranking import INFEASIBLE, Ranking, Totals
+from app.framework.ranking import INFEASIBLE, Classes, Ranking, Totals
 from app.model.pod import Pod
 from app.model.status import Code, SchedulingError, Status
 from app.state.columns.labels import Mask
 from app.state.columns.resources import Int64
 from app.state.nominations import PodsByRow
 from app.state.table import NodeTable
-from app.state.view import Rows, View, dry_run_with
+from app.state.view import MAX_CLASSES, Rows, Trait, View, dry_run_with
 
 #: Up to this many rows are ranked one by one, which is faster than array calls.
 _FEW_ROWS: Final = 4
 
+#: The limits for the values of a trait and the number of traits, which are combined in an integer of 64 bits.
+_MOST_VALUES: Final = 2**12
+_MOST_TRAITS: Final = 5
 _NO_CHANGE: Final = (np.zeros(0, np.intp), None)
 
 Text = Callable[[int], tuple[str, ...]]
@@ -200,6 +203,50 @@ class FilterPlan(NamedTuple):
     wide: Sequence[tuple[int, FilterPlugin]]
 
 
+class ClassesByTraits:
+    """Numbers rows by their traits; rows with equal traits are in one class."""
+
+    def __init__(self, traits: Sequence[Trait]) -> None:
+        self._traits = traits
+        self._number_of: Final[dict[int, int]] = {}
+        #: Whether there are too many classes.
+        self.crowded = False
+
+    @property
+    def room(self) -> int:
+        """Every class is below it."""
+        return MAX_CLASSES if self._traits else 1
+
+    def again(self, traits: Sequence[Trait]) -> "ClassesByTraits | None":
+        """These classes, for further rows; None if those by ``traits`` are others."""
+        if not self.are_by(traits):
+            return None
+        self._traits = traits  # what is counted may be counted elsewhere now
+        return self
+
+    def are_by(self, traits: Sequence[Trait]) -> bool:
+        """Whether classes by other traits would be the same."""
+        return [t.key for t in traits] == [t.key for t in self._traits]
+
+    def of(self, view: View) -> Classes | None:
+        """uint8[n]; None if there are no traits or the classes are ``crowded``."""
+        if not self._traits or self.crowded:
+            return None
+        mixed = np.zeros(view.n, np.int64)
+        for trait in self._traits:
+            values = trait.of(view)
+            self.crowded = self.crowded or bool((values >= _MOST_VALUES).any())
+            mixed = mixed * _MOST_VALUES + values
+        found, places = np.unique(mixed, return_inverse=True)
+        known = self._number_of
+        if self.crowded or len(found) > MAX_CLASSES or len(self._traits) > _MOST_TRAITS:
+            self.crowded = True
+            return None
+        numbers = [known.setdefault(value, len(known)) for value in found.tolist()]
+        self.crowded = len(known) > MAX_CLASSES
+        return None if self.crowded else np.array(numbers, np.uint8)[places]
+
+
 class TemplateMemo:
     """Verdicts and raw scores of the NodeLocal plugins for one template, for all rows of the table.
 
@@ -230,6 +277,7 @@ class TemplateMemo:
         self._ranking: Final = Ranking(plugins.total_type)
         self._ranked_at = -1
         self._ranked_with: Columns = ()
+        self._classes = ClassesByTraits(())
         #: The rows that have changed since the last ``ranking``, and the verdicts on them (None: no row is rejected).
         self._fresh: tuple[Rows, FilterArrays | None] | None = None
         self._epoch: tuple[Hashable, ...] | None = None
@@ -431,10 +479,10 @@ class TemplateMemo:
         good[rows] = _passed(verdicts, self._table.exists[rows])
         return good.nonzero()[0]
 
-    def ranking(self, pod: Pod, columns: Columns) -> Ranking | None:
-        """The current ranking of the feasible rows, by the totals and the ``columns``; None if scores have to be normalised.
+    def ranking(self, pod: Pod, columns: Columns, traits: Sequence[Trait] = ()) -> Ranking | None:
+        """The current ranking of the feasible rows, by the totals and the ``columns``, in classes by their ``traits``.
 
-        Raises SchedulingError.
+        None if scores of single nodes have to be normalised, or if there are too many classes. Raises SchedulingError.
         """
         table, ranking = self._table, self._ranking
         self._ranked_at = -1  # until it is complete
@@ -443,20 +491,37 @@ class TemplateMemo:
             if raw:
                 return None
             sums = total + _sum(columns, table.size) if columns else total
-            ranking.fill(
-                np.where(_passed(self._filtered, table.exists[: table.size]), sums, INFEASIBLE)
-            )
+            good = _passed(self._filtered, table.exists[: table.size])
+            if not self._fill(np.where(good, sums, INFEASIBLE), traits):
+                return None
         else:
             rows, verdicts = self._fresh
             if not _same_columns(columns, self._ranked_with):
                 ranking.add(_sum(columns, table.size) - _sum(self._ranked_with, table.size))
             changed = self._totals_of(View(table, rows), pod) if len(rows) else None
             if changed is not None:
-                self._rank(rows, _passed(verdicts, table.exists[rows]), changed, columns)
+                good = _passed(verdicts, table.exists[rows])
+                self._rank(rows, good, changed, columns, self._classes.again(traits))
             elif len(rows):
+                return None
+            current = not self._classes.crowded and self._classes.are_by(traits)
+            if not current and not self._fill(ranking.totals, traits):
                 return None
         self._ranked_at, self._ranked_with = table.last_generation, columns
         return ranking
+
+    def _fill(self, totals: Totals, traits: Sequence[Trait]) -> bool:
+        """Ranks all rows; whether the classes are few enough."""
+        self._classes = ClassesByTraits(traits)
+        classes = self._classes.of(View.everything(self._table))
+        if self._classes.crowded:
+            return False
+        self._ranking.fill(totals, classes, self._classes.room)
+        return True
+
+    def too_many_classes(self, traits: Sequence[Trait]) -> bool:
+        """Whether a ranking by these traits was given up because there are too many classes."""
+        return self._classes.crowded and self._classes.are_by(traits)
 
     def keep_ranking(self) -> None:
         """Lets go of what the present ranking was made from."""
@@ -481,19 +546,28 @@ class TemplateMemo:
                 total += weighted(scores, weight)
         return total
 
-    def _rank(self, rows: Rows, good: Mask, total: Int64, columns: Columns) -> None:
-        if len(rows) > _FEW_ROWS:
+    def _rank(
+        self,
+        rows: Rows,
+        good: Mask,
+        total: Int64,
+        columns: Columns,
+        known: "ClassesByTraits | None",
+    ) -> None:
+        """``known``: None if the classes of all rows will be set."""
+        classes = None if known is None else known.of(View(self._table, rows))
+        if classes is not None or len(rows) > _FEW_ROWS:
             for scores, weight in columns:
                 total = total + weighted(scores[rows].astype(np.int64), weight)
-            self._ranking.put(rows, np.where(good, total, INFEASIBLE))
+            self._ranking.put(rows, np.where(good, total, INFEASIBLE), classes)
             return
         for row, fits, own in zip(rows.tolist(), good.tolist(), total.tolist(), strict=True):
             more = sum(weight * int(scores[row]) for scores, weight in columns) if columns else 0
             self._ranking.put_one(row, own + more if fits else INFEASIBLE)
 
-    def ranked_totals(self) -> Totals:
-        """By row: the totals of the last ``ranking``, INFEASIBLE for rows that were not feasible."""
-        return self._ranking.totals
+    def compared(self) -> tuple[Rows, Int64]:
+        """The rows among which the last ``ranking`` chose, and their totals. Valid while the table is unchanged."""
+        return self._ranking.compared()
 
 
 def _passed(verdicts: FilterArrays | None, exists: Mask) -> Mask:

@@ -1,7 +1,7 @@
 """Runs a profile's plugins from PreFilter to Score, by kube-scheduler's rules (docs/spec/framework.md)."""
 
 from collections.abc import Hashable, Iterable, Sequence
-from typing import Final, NamedTuple, TypeVar, cast
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 import msgspec
 import numpy as np
@@ -54,7 +54,7 @@ from app.state.columns.labels import Mask
 from app.state.columns.resources import Int64
 from app.state.nominations import PodsByRow
 from app.state.table import NodeTable
-from app.state.view import DryRunView, LazyView, Rows, View, dry_run_with
+from app.state.view import DryRunView, LazyView, Rows, SampleView, Trait, View, dry_run_with
 
 #: Cycle state key: the names of the plugins that are skipped at Filter.
 _SKIPPED: Final = "Framework/skipped"
@@ -344,7 +344,7 @@ class Framework(CommitPoints):
                 verdicts = self._judge(
                     state, pod, view, plugin, (arrays.plugin > number) & considered
                 )
-                memo.ranks = memo.ranks and verdicts is None and hasattr(plugin, "accepts_all")
+                memo.ranks = memo.ranks and hasattr(plugin, "traits")
                 if verdicts is not None:
                     arrays.add_rejections(number, plugin.NAME, verdicts)
         if nominated:
@@ -487,18 +487,102 @@ class Framework(CommitPoints):
         (_, wide_filters), names, _ = prefiltered
         if names is not None or (wide_filters and nominated):
             return None
-        for _, wide_filter in wide_filters:
+        traits = self._traits(pod, memo, wide_filters)
+        if traits is None or (traits and nominated) or memo.too_many_classes(traits):
+            return None
+        asked: list[tuple[int, FilterPlugin]] = []
+        for number, wide_filter in wide_filters:
             accepts_all = getattr(wide_filter, "accepts_all", None)
             if accepts_all is None or not accepts_all(state, pod):
-                return None
+                asked.append((number, wide_filter))
+        if asked and not traits:
+            return None
         without = self._watch.point(FILTER, self._rejected_of_kept, pod, memo, nominated)
         if without is None:
             return None
+        if traits:
+            return self._best_by_class(state, pod, memo, traits, asked, rng)
         view = LazyView(self._table, memo.feasible)
         wide = self.pre_score(state, pod, memo, view)
         if any(hasattr(plugin, "normalize") for plugin, _ in wide):
             return None
         return self._watch.point(SCORE, self._best, state, pod, memo, view, wide, without, rng)
+
+    def _traits(
+        self, pod: Pod, memo: TemplateMemo, filters: Iterable[tuple[int, FilterPlugin]]
+    ) -> Sequence[Trait] | None:
+        """What the wide plugins' answers to the pod depend on; None if they do not say."""
+        found: dict[Hashable, Trait] = {}
+        plugins = [plugin for _, plugin in filters] + [entry[0] for entry in memo.wide_scores]
+        for plugin in dict.fromkeys(plugins):
+            traits_of = getattr(plugin, "traits", None)
+            if traits_of is None:
+                continue
+            traits = traits_of(pod)
+            if traits is None:
+                return None
+            found |= {trait.key: trait for trait in traits}
+        return [*found.values()]
+
+    def _best_by_class(
+        self,
+        state: CycleState,
+        pod: Pod,
+        memo: TemplateMemo,
+        traits: Sequence[Trait],
+        filters: Sequence[tuple[int, FilterPlugin]],
+        rng: np.random.Generator,
+    ) -> Best | None:
+        """The same where wide plugins are asked about one row of each class."""
+        if not all(hasattr(p, "traits") for _, p in filters):
+            return None
+        columns: list[tuple[npt.NDArray[Any], int]] = []
+        for plugin, weight, _ in memo.wide_scores:
+            column = getattr(plugin, "column", None)
+            if column is not None:
+                given = column(pod)
+                columns += [] if given is None else [(given, weight)]
+        self._pre_score_kept(pod, memo, LazyView(self._table, memo.feasible))
+        ranking = self._watch.point(SCORE, memo.ranking, pod, columns, traits)
+        if ranking is None:
+            return None
+        numbers, rows, counts = ranking.samples()
+        view = SampleView(self._table, rows, counts)
+        verdicts = self._watch.point(FILTER, self._ask, state, pod, view, filters)
+        if verdicts.faulty:
+            return None
+        good = (verdicts.plugin == NONE).nonzero()[0]
+        numbers, view = numbers[good], view.take(good)
+        if not view.n:
+            return None
+        wide = self.pre_score(state, pod, memo, view)
+        added = self._watch.point(SCORE, self._added, state, pod, view, wide)
+        if added is None:
+            return None
+        best = ranking.best(rng, added=dict(zip(numbers.tolist(), added.tolist(), strict=True)))
+        if best is not None:
+            self._ranked(memo, wide)
+        return best
+
+    def _added(self, state: CycleState, pod: Pod, view: View, wide: Scorers) -> Int64 | None:
+        """int64[n]: the weighted scores of the wide plugins, without those of columns; None if one does not tell traits."""
+        total = np.zeros(view.n, np.int64)
+        for plugin, weight in wide:
+            if hasattr(plugin, "column"):
+                continue
+            given = self._watch.one(plugin).score(state, pod, view)
+            if given is None and not hasattr(plugin, "normalize"):
+                continue
+            if not hasattr(plugin, "traits"):
+                return None
+            total += weighted(self._normalized(state, pod, plugin, given, view), weight)
+        return total
+
+    def _ranked(self, memo: TemplateMemo, wide: Scorers) -> None:
+        memo.ranks = True
+        memo.keep_ranking()
+        active = memo.active_scores or ()
+        self.participation.scored(tuple([plugin.NAME for plugin, _ in (*active, *wide)]))
 
     def _rejected_of_kept(
         self, pod: Pod, memo: TemplateMemo, nominated: PodsByRow
@@ -532,20 +616,18 @@ class Framework(CommitPoints):
         ranking = memo.ranking(pod, columns)
         best = None if ranking is None else ranking.best(rng, without)
         if best is not None:
-            memo.ranks = True
-            memo.keep_ranking()
-            active = memo.active_scores or ()
-            self.participation.scored(tuple([plugin.NAME for plugin, _ in (*active, *wide)]))
+            self._ranked(memo, wide)
         return best
 
     def ranked(
         self, pod: Pod, memo: TemplateMemo, nominated: PodsByRow
     ) -> tuple[npt.NDArray[np.intp], Int64]:
         """The rows among which ``best`` has chosen, and their totals. Valid while the table is unchanged."""
-        rows = memo.feasible()
+        rows, totals = memo.compared()
         if nominated:
-            rows = np.setdiff1d(rows, memo.with_nominated(pod, nominated)[0], assume_unique=True)
-        return rows, memo.ranked_totals()[rows].astype(np.int64)
+            left = ~np.isin(rows, memo.with_nominated(pod, nominated)[0])
+            rows, totals = rows[left], totals[left]
+        return rows, totals
 
     # ------------------------------------------------------------ score
 
@@ -580,6 +662,15 @@ class Framework(CommitPoints):
         self, state: CycleState, pod: Pod, memo: TemplateMemo, view: View
     ) -> Scorers:
         """Runs PreScore; returns the plugins, other than NodeLocal ones, that score this pod."""
+        self._pre_score_kept(pod, memo, view)
+        return [
+            (plugin, weight)
+            for plugin, weight, pre_score in memo.wide_scores
+            if self._run_pre_score(state, pod, pre_score, view)
+        ]
+
+    def _pre_score_kept(self, pod: Pod, memo: TemplateMemo, view: View) -> None:
+        """Runs PreScore of the NodeLocal plugins if it has not run for the template."""
         if memo.active_scores is None:
             memo.active_scores = [
                 (plugin, weight)
@@ -589,11 +680,6 @@ class Framework(CommitPoints):
                     memo.state, pod, self._pre_score_by_name.get(plugin.NAME), view
                 )
             ]
-        return [
-            (plugin, weight)
-            for plugin, weight, pre_score in memo.wide_scores
-            if self._run_pre_score(state, pod, pre_score, view)
-        ]
 
     def _score_all(
         self, state: CycleState, pod: Pod, memo: TemplateMemo, view: View, wide: Scorers
@@ -611,7 +697,7 @@ class Framework(CommitPoints):
         for plugin, weight in wide:
             given = self._watch.one(plugin).score(state, pod, view)
             if given is not None or hasattr(plugin, "normalize"):
-                memo.ranks = memo.ranks and hasattr(plugin, "column")
+                memo.ranks = memo.ranks and (hasattr(plugin, "column") or hasattr(plugin, "traits"))
                 own = self._normalized(state, pod, plugin, given, view)
                 total = total + weighted(own, weight)
         return total

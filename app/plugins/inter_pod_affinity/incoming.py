@@ -1,5 +1,7 @@
 """The terms of the incoming pod, with namespace selectors resolved to namespaces."""
 
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Final
 
 import msgspec
@@ -11,7 +13,8 @@ from app.state.cluster import Cluster
 from app.state.columns.families import PodCounter, PodFamilies
 from app.state.columns.label_index import LabelIndex
 from app.state.columns.selector_index import Scope
-from app.state.columns.terms import AffinityTerm, PodTerms, Terms
+from app.state.columns.terms import AffinityTerm, ExistingTerm, PodTerms, Terms
+from app.state.view import Counted
 from app.state.weak_cache import WeakCache
 
 
@@ -46,7 +49,8 @@ class Incoming(msgspec.Struct, frozen=True):
         return all(t.matches(namespace, labels) for t in self.affinity)
 
 
-_NOTHING: Final = Incoming()
+#: Of pods without terms.
+NOTHING: Final = Incoming()
 
 
 class IncomingTerms:
@@ -73,7 +77,7 @@ class IncomingTerms:
     def of(self, pod: Pod) -> Incoming:
         """The pod's terms with the present namespaces."""
         if not pod.template.has_affinity:
-            return _NOTHING
+            return NOTHING
         kept = self._kept.get(pod.template, pod.namespace)
         if kept is None or kept[0] not in {None, self._namespaces.version}:
             terms = self._terms.of(pod)
@@ -132,3 +136,28 @@ def pods_selected_by_all(families: PodFamilies, incoming: Incoming) -> PodCounte
         lambda ns, labels, _terminating: incoming.matches_all_affinity(ns, labels),
         within=incoming.affinity[0].scope,
     )
+
+
+def counted_by_key(
+    incoming: Incoming, existing: Iterable[ExistingTerm], families: PodFamilies
+) -> Mapping[str, Mapping[Hashable, Counted]]:
+    """By topology key, and by a name of its own: all that the verdicts and scores of terms count on each row."""
+    found: defaultdict[str, dict[Hashable, Counted]] = defaultdict(dict)
+    for term in (*incoming.anti_affinity, *(term for term, _ in incoming.preferred)):
+        counter = pods_selected_by(families, term)
+        found[term.topology_key][term] = _counter_of(counter)
+    if incoming.affinity:
+        counter = pods_selected_by_all(families, incoming)
+        for term in incoming.affinity:
+            found[term.topology_key][incoming.affinity] = _counter_of(counter)
+    for other in existing:
+        found[other.term.topology_key][other.key] = _terms_of(other)
+    return found
+
+
+def _counter_of(counter: PodCounter) -> Counted:
+    return lambda view: view.counts(counter)
+
+
+def _terms_of(term: ExistingTerm) -> Counted:
+    return lambda view: term.at(view.at)

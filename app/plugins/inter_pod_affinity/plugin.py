@@ -28,11 +28,11 @@ from app.plugins.inter_pod_affinity.filtering import (
     IncomingAffinity,
     IncomingAntiAffinity,
 )
-from app.plugins.inter_pod_affinity.incoming import IncomingTerms
+from app.plugins.inter_pod_affinity.incoming import NOTHING, IncomingTerms, counted_by_key
 from app.state.columns.labels import Mask
 from app.state.columns.resources import Int64
 from app.state.columns.terms import AffinityTerm
-from app.state.view import View
+from app.state.view import Trait, View, label_trait
 
 ERR_REASON_AFFINITY_RULES_NOT_MATCH: Final = "node(s) didn't match pod affinity rules"
 ERR_REASON_ANTI_AFFINITY_RULES_NOT_MATCH: Final = "node(s) didn't match pod anti-affinity rules"
@@ -144,7 +144,7 @@ class InterPodAffinity(SteadySkip):
             incoming,
             matching,
             self._args.hard_pod_affinity_weight,
-            View.everything(self._table),
+            self._table,
         )
         if scores.nothing:
             return SKIP
@@ -159,6 +159,26 @@ class InterPodAffinity(SteadySkip):
     def normalize(self, _state: CycleState, _pod: Pod, scores: Int64, _view: View) -> Int64:
         """int64[n]: scaled from 0 (lowest) to 100 (highest); 0 if all are equal."""
         return scoring.normalize(scores)
+
+    # ------------------------------------------------------------ classes of nodes
+
+    def traits(self, pod: Pod) -> list[Trait] | None:
+        """What Filter and Score depend on; None if nodes are too different."""
+        incoming = self._incoming.of(pod)
+        if incoming.error:
+            return None
+        matching = self._table.terms.matching(pod, self._namespace_labels(pod))
+        existing = (*matching.required_anti_affinity, *matching.scoring)
+        if not existing and incoming is NOTHING:
+            return []
+        counted = counted_by_key(incoming, existing, self._table.families)
+        found: list[Trait] = []
+        for key, by_name in counted.items():
+            some = label_trait(self._table.labels.column(key), by_name)
+            if some is None:
+                return None
+            found += some
+        return found
 
     # ------------------------------------------------------------ events
 

@@ -9,27 +9,21 @@ import msgspec
 import numpy as np
 
 from app.framework.interface import MAX_NODE_SCORE
-from app.plugins.helpers.domains import by_row, totals
+from app.plugins.helpers.domains import by_row
 from app.plugins.inter_pod_affinity.incoming import Incoming, pods_selected_by
-from app.state.columns.labels import MISSING
+from app.state.columns.families import PodCounter
 from app.state.columns.resources import Int64
 from app.state.columns.terms import ExistingTerm, TermKind
+from app.state.table import NodeTable
 from app.state.view import View
 
 
 class _ScoredTerm(msgspec.Struct, frozen=True):
-    """A term with its weight (negative for anti-affinity) and the pods that it counts."""
+    """A term with its weight (negative for anti-affinity) and what counts its pods."""
 
     topology_key: str
     weight: int
-    counted: ExistingTerm | Int64
-
-    def add_to(self, column: Int64, weight: int) -> None:
-        """Adds ``weight`` per counted pod to int64[n] by row."""
-        if isinstance(self.counted, ExistingTerm):
-            self.counted.add_to(column, weight)
-        else:
-            column += self.counted * weight
+    counted: ExistingTerm | PodCounter
 
 
 class TopologyScores:
@@ -43,24 +37,22 @@ class TopologyScores:
         incoming: Incoming,
         matching: Iterable[ExistingTerm],
         hard_affinity_weight: int,
-        everything: View,
+        table: NodeTable,
     ) -> None:
-        pulls = [
-            *_of_incoming(incoming, everything),
+        self.nothing = True
+        self._by_code: dict[str, Int64] = {}
+        for term in (
+            *_of_incoming(incoming, table),
             *_of_existing(matching, hard_affinity_weight),
-        ]
-        columns: dict[str, Int64] = {}
-        for pull in pulls:
-            column = columns.get(pull.topology_key)
-            if column is None:
-                column = columns[pull.topology_key] = np.zeros(everything.n, np.int64)
-            pull.add_to(column, pull.weight)
-        self._by_code = {
-            key: totals(*everything.label(key), column) for key, column in columns.items()
-        }
-        self.nothing = not any(scores.any() for scores in self._by_code.values()) and not any(
-            _concerns_any_node(pull, everything) for pull in pulls
-        )
+        ):
+            sums = term.counted.by_domain(table.labels.column(term.topology_key))
+            self.nothing = self.nothing and not sums.any()
+            sums *= term.weight
+            known = self._by_code.get(term.topology_key)
+            if known is None:
+                self._by_code[term.topology_key] = sums
+            else:
+                known += sums
 
     def of(self, view: View) -> Int64:
         """int64[n]: the sum over the topology keys that each row has."""
@@ -70,12 +62,11 @@ class TopologyScores:
         return total
 
 
-def _of_incoming(incoming: Incoming, everything: View) -> Iterator[_ScoredTerm]:
-    families = everything.table.families
+def _of_incoming(incoming: Incoming, table: NodeTable) -> Iterator[_ScoredTerm]:
     for term, weight in incoming.preferred:
-        counter = pods_selected_by(families, term)
+        counter = pods_selected_by(table.families, term)
         if counter.total:
-            yield _ScoredTerm(term.topology_key, weight, everything.counts(counter))
+            yield _ScoredTerm(term.topology_key, weight, counter)
 
 
 def _of_existing(
@@ -89,13 +80,6 @@ def _of_existing(
         }[existing.kind]
         if weight or existing.kind is not TermKind.REQUIRED_AFFINITY:
             yield _ScoredTerm(existing.term.topology_key, weight, existing)
-
-
-def _concerns_any_node(pull: _ScoredTerm, everything: View) -> bool:
-    """Whether the term counts a pod on any node with the topology key, even if the weights cancel out."""
-    column = np.zeros(everything.n, np.int64)
-    pull.add_to(column, 1)
-    return bool(column[everything.label(pull.topology_key)[1] != MISSING].any())
 
 
 def normalize(scores: Int64) -> Int64:

@@ -1,5 +1,6 @@
 """The PodTopologySpread plugin."""
 
+import functools
 from collections.abc import Iterable, Mapping
 from typing import ClassVar, Final
 
@@ -23,11 +24,12 @@ from app.model.selectors import Labels, SelectorError
 from app.model.status import SKIP, SUCCESS, Code, Status
 from app.plugins.pod_topology_spread.constraints import (
     HARD,
+    HOSTNAME,
     SOFT,
     Constraints,
     ConstraintSource,
 )
-from app.plugins.pod_topology_spread.counting import Inclusion
+from app.plugins.pod_topology_spread.counting import Inclusion, matching_pods, row_counts
 from app.plugins.pod_topology_spread.hard import (
     KEY_MISSING,
     SKEWED,
@@ -36,7 +38,7 @@ from app.plugins.pod_topology_spread.hard import (
 )
 from app.plugins.pod_topology_spread.soft import SoftCounts, count_soft
 from app.state.columns.resources import Int64
-from app.state.view import View
+from app.state.view import Trait, View, count_trait, label_trait
 
 ERR_REASON_CONSTRAINTS_NOT_MATCH: Final = "node(s) didn't match pod topology spread constraints"
 ERR_REASON_NODE_LABEL_NOT_MATCH: Final = (
@@ -143,6 +145,32 @@ class PodTopologySpread(SteadySkip):
         counts: SoftCounts = state.read(_SOFT_STATE)
         return counts.normalize(scores, view)
 
+    # ------------------------------------------------------------ classes of nodes
+
+    def traits(self, pod: Pod) -> list[Trait] | None:
+        """What Filter and Score depend on; None if nodes are too different."""
+        try:
+            hard, soft = self._source.of(pod, HARD), self._source.of(pod, SOFT)
+        except SelectorError:
+            return None
+        found: list[Trait] = []
+        for constraint in (*hard, *soft):
+            key = constraint.topology_key
+            column = self._table.labels.column(key)
+            counter = matching_pods(self._table.families, pod.namespace, constraint.selector)
+            counted = functools.partial(row_counts, counter=counter)
+            name = (self.NAME, pod.namespace, constraint.selector)
+            if key == HOSTNAME and constraint in soft:
+                found.append(count_trait(key, name, counted))
+                continue
+            # Counts on a row do not tell whether the row is counted at all.
+            restricted = constraint.honor_taints or _selects_nodes(pod)
+            some = label_trait(column, {} if restricted else {name: counted})
+            if not some:
+                return None
+            found += some
+        return found
+
     # ------------------------------------------------------------ events
 
     def events_to_register(self) -> Iterable[EventRegistration]:
@@ -186,6 +214,11 @@ class PodTopologySpread(SteadySkip):
             return self._source.of(pod, HARD)
         except SelectorError:
             return None
+
+
+def _selects_nodes(pod: Pod) -> bool:
+    affinity = pod.spec.affinity
+    return bool(pod.spec.node_selector or (affinity and affinity.node_affinity))
 
 
 def _obtaining(pod: Pod, sort: str) -> str:

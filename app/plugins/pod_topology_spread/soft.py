@@ -19,6 +19,7 @@ from app.plugins.pod_topology_spread.constraints import (
 )
 from app.plugins.pod_topology_spread.counting import (
     IncludedRows,
+    both,
     matching_pods,
     row_counts,
     with_all_keys,
@@ -121,19 +122,21 @@ def count_soft(
     needs_all_keys: bool,
 ) -> SoftCounts:
     """Counts the domains of each constraint over all rows; the weights depend on the domains of the feasible rows."""
-    scored, counted = np.ones(feasible.n, bool), everything.table.exists[: everything.n]
+    table = everything.table
+    keys = {constraint.topology_key for constraint in constraints}
+    everywhere = all(table.labels.column(key).labelled == table.node_count for key in keys)
+    scored, exist = np.ones(feasible.n, bool), table.exists[: everything.n]
     if needs_all_keys:
         scored = with_all_keys(feasible, constraints)
-        counted = with_all_keys(everything, constraints)
+    if needs_all_keys and not everywhere:
+        exist = with_all_keys(everything, constraints)
     counts = tuple(
-        _count(pod, constraint, feasible, scored, everything, _both(counted, allowed))
-        for constraint, allowed in ((c, included_rows.by(c)) for c in constraints)
+        _count(pod, c, feasible, scored, everything, both(exist, allowed))
+        if allowed is not None or not everywhere
+        else _count(pod, c, feasible, scored, everything, None)
+        for c, allowed in ((c, included_rows.by(c)) for c in constraints)
     )
     return SoftCounts(counts, needs_all_keys, feasible, scored)
-
-
-def _both(counted: Mask, allowed: Mask | None) -> Mask:
-    return counted if allowed is None else counted & allowed
 
 
 def _count(
@@ -142,17 +145,21 @@ def _count(
     feasible: View,
     scored: Mask,
     everything: View,
-    counted: Mask,
+    counted: Mask | None,
 ) -> SoftCount:
+    """``counted``: None if all rows with the key are counted."""
     counter = matching_pods(everything.table.families, pod.namespace, constraint.selector)
     if constraint.topology_key == HOSTNAME:
-        weight = _weight(int(np.count_nonzero(scored)))
+        weight = _weight(feasible.number_of(scored))
         return SoftCount(constraint, weight, counter, None)
     column, codes = everything.label(constraint.topology_key)
-    codes = _missing_as_empty(column, codes)
+    if counted is None:
+        sums = np.zeros(len(column.values)) if counter is None else counter.by_domain(column)
+    else:
+        codes = _missing_as_empty(column, codes)
+        sums = np.bincount(codes, row_counts(everything, counter) * counted, len(column.values))
     candidates = codes[feasible.rows][scored]
     weight = _weight(int(np.count_nonzero(np.bincount(candidates))))
-    sums = np.bincount(codes, row_counts(everything, counter) * counted, len(column.values))
     by_code = _credit(sums.astype(np.int64), weight, constraint)
     by_code[MISSING] = 0.0
     return SoftCount(constraint, weight, counter, by_code)

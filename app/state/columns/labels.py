@@ -115,6 +115,7 @@ class LabelColumn(EncodedColumn[str | None]):
         self._counted_at = -1
         self._present: Mask = np.zeros(1, bool)
         self._labelled = 0
+        self._unique = True
 
     @property
     def present(self) -> Mask:
@@ -128,11 +129,18 @@ class LabelColumn(EncodedColumn[str | None]):
         self._count()
         return self._labelled
 
+    @property
+    def unique(self) -> bool:
+        """Whether no two rows have the same value."""
+        self._count()
+        return self._unique
+
     def _count(self) -> None:
         if self._counted_at != self.version or len(self._present) != len(self.values):
             counts = np.bincount(self.codes, minlength=len(self.values))
             counts[MISSING] = 0
             self._present, self._labelled = counts > 0, int(counts.sum())
+            self._unique = not (counts > 1).any()
             self._counted_at = self.version
 
     def truth(self, operator: str, wanted: tuple[str, ...]) -> Mask:

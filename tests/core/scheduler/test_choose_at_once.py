@@ -42,9 +42,9 @@ def requiring(kind, topology):
     return {"affinity": {kind: {key: [{"topologyKey": topology, **SAME}]}}}
 
 
-def spread(action, key=ZONE):
-    one = {"maxSkew": 1, "topologyKey": key, "whenUnsatisfiable": action, **SAME}
-    return {"topologySpreadConstraints": [one]}
+def spread(action, *keys):
+    one = {"maxSkew": 1, "whenUnsatisfiable": action, **SAME}
+    return {"topologySpreadConstraints": [one | {"topologyKey": key} for key in keys or [ZONE]]}
 
 
 def container(**requests):
@@ -77,6 +77,14 @@ TEMPLATES = [
             }
         },
     ),
+    spread("ScheduleAnyway", HOST),
+    spread("ScheduleAnyway", HOST, ZONE),
+    spread("DoNotSchedule", ZONE) | requiring("podAntiAffinity", HOST),
+    spread("ScheduleAnyway") | {"nodeSelector": {"size": "large"}},
+    requiring("podAffinity", HOST),
+    requiring("podAntiAffinity", ZONE),
+    preferring("podAffinity", {"podAffinityTerm": {"topologyKey": HOST, **SAME}}),
+    preferring("podAffinity", {"podAffinityTerm": {"topologyKey": ZONE, **SAME}}),
 ]
 TAINTS = [
     [],
@@ -326,6 +334,23 @@ def test_siblings_are_decided_at_once_where_nodes_have_their_image():
     for number in range(4):
         cluster.decide(1, number)
     assert cluster.at_once == 4
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        spread("DoNotSchedule"),
+        spread("ScheduleAnyway", HOST, ZONE),
+        requiring("podAntiAffinity", HOST),
+        requiring("podAffinity", ZONE),
+        preferring("podAffinity", {"podAffinityTerm": {"topologyKey": ZONE, **SAME}}),
+    ],
+)
+def test_siblings_are_decided_at_once_by_classes_of_nodes(template):
+    cluster = History()
+    for number in range(5):
+        cluster.decide(TEMPLATES.index(template), number)
+    assert cluster.at_once == 5
 
 
 def test_a_template_keeps_two_bytes_a_node():
