@@ -67,8 +67,10 @@ _GC_WHEN_FILLED: Final = (50_000, 20, 50)
 #: Seconds for sending the events about the lease after it is released.
 LAST_EVENTS_SECONDS: Final = 1.0
 
-#: Seconds before what answers requests is imported, so that the first bindings need not wait for it.
-_ENDPOINTS_AFTER: Final = 0.25
+#: Seconds until what answers requests is imported at the latest, and between the looks at the queue before: pods that wait at the
+#: start go first.
+_ENDPOINTS_AFTER: Final = 5.0
+_LOOK_SECONDS: Final = 0.25
 
 _DISTRIBUTION: Final = "aiokube-scheduler"
 
@@ -497,7 +499,10 @@ class Process:
         **reviews: Reviews,
     ) -> None:
         """Answers requests to the endpoints until cancelled. Connections that were made before have waited."""
-        await asyncio.sleep(_ENDPOINTS_AFTER)
+        for _ in range(round(_ENDPOINTS_AFTER / _LOOK_SECONDS)):
+            await asyncio.sleep(_LOOK_SECONDS)
+            if scheduler.synced and not scheduler.state.queue.statistics().active:
+                break
         # In a thread: it takes a fifth of a second, and pods are being scheduled.
         for module in ("app.scheduler.endpoints", "app.serving.certificates"):
             await asyncio.to_thread(importlib.import_module, module)
