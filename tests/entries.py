@@ -16,7 +16,7 @@ from app.cel.devices import Selectors
 
 #: What remembers up to a limit remembers less in tests of growth, so that the limits are reached soon.
 _LOWERED: dict[str, dict[str, int]] = {
-    "app.framework.runner": {"_MEMO_BYTES": 64 * 2**10, "_MEMO_BYTES_PER_ROW": 1000},
+    "app.framework.template_memos": {"_MEMO_BYTES": 64 * 2**10, "_MEMO_BYTES_PER_ROW": 1000},
     "app.plugins.default_preemption.candidates": {"_MAX_FAMILIES": 2},
     "app.plugins.dynamic_resources.allocator": {"_MAX_KINDS": 16, "_MAX_QUERIES": 2},
     "app.plugins.image_locality": {"_MAX_KEPT_BYTES": 4096},

@@ -18,10 +18,8 @@ from app.framework.interface import (
     NormalizePlugin,
     PreEnqueuePlugin,
     PreFilterPlugin,
-    PreFilterResult,
     PreScorePlugin,
     ScorePlugin,
-    SteadySkip,
     Verdicts,
     concerned,
     registrations_of,
@@ -47,8 +45,9 @@ from app.framework.probe import (
 )
 from app.framework.profile import ProfilePlugins
 from app.framework.ranking import Best
+from app.framework.template_memos import TemplateMemos, status_and_nodes
 from app.model.cluster_event import Action, ClusterEvent, Resource
-from app.model.pod import Pod, PodTemplate
+from app.model.pod import Pod
 from app.model.status import Code, SchedulingError, Status, unresolvable
 from app.state.columns.labels import Mask
 from app.state.columns.resources import Int64
@@ -58,14 +57,6 @@ from app.state.view import DryRunView, LazyView, Rows, SampleView, Trait, View, 
 
 #: Cycle state key: the names of the plugins that are skipped at Filter.
 _SKIPPED: Final = "Framework/skipped"
-#: The memory limit for the memos of a profile, and what each row adds to it; beyond it the least recently used ones are
-#: dropped. With 100,000 nodes this is room for the totals of a thousand templates.
-_MEMO_BYTES: Final = 24 * 2**20
-_MEMO_BYTES_PER_ROW: Final = 2500
-#: The limit for the JSON size of the pod specs that these memos keep alive.
-_SPEC_BYTES: Final = 16 * 2**20
-#: The estimated size of a memo without its arrays, with all that it keeps alive (template, compiled selectors).
-_BYTES_PER_MEMO: Final = 8 * 2**10
 #: Up to so many nodes that PreFilter names are filtered alone, and nothing is kept: each pod of a DaemonSet names another one.
 _FEW_NAMED: Final = 8
 #: From so many rows on plugins that look across nodes are asked about one row of each class. With fewer rows all rows are faster.
@@ -144,10 +135,6 @@ class Framework(CommitPoints):
         self._filter = cast("Sequence[FilterPlugin]", plugins.at("filter"))
         self._pre_score = cast("Sequence[PreScorePlugin]", plugins.at("preScore"))
         self._score = cast("Sequence[ScorePlugin]", plugins.at("score"))
-        #: The plugins of PreFilter and Filter that do not apply to every template.
-        self._choosy: Final = [
-            p for p in {*self._pre_filter, *self._filter} if hasattr(p, "concerns")
-        ]
         self._filter_names = [p.NAME for p in self._filter]
         self._weights = [plugins.weights.get(p.NAME, 1) or 1 for p in self._score]
         self._node_local = NodeLocalPlugins(
@@ -181,10 +168,13 @@ class Framework(CommitPoints):
                 PRE_SCORE: list(self._pre_score_by_name),
             }
         )
-        self._memos: dict[PodTemplate, TemplateMemo] = {}
-        #: Bytes of the memos, and of the specs that they keep alive.
-        self._memo_bytes = 0
-        self._spec_bytes = 0
+        self._memos: Final = TemplateMemos(
+            table,
+            self._node_local,
+            self._pre_filter,
+            self._wide_scores,
+            [p for p in {*self._pre_filter, *self._filter} if hasattr(p, "concerns")],
+        )
 
     # ------------------------------------------------------------ queue
 
@@ -206,57 +196,7 @@ class Framework(CommitPoints):
 
     def memo(self, pod: Pod) -> TemplateMemo:
         """The memo of the pod's template. A new memo runs PreFilter of the NodeLocal plugins."""
-        template = pod.template
-        for last in reversed(self._memos.values()):
-            self._count(last)  # it has grown since it was asked for
-            break
-        memo = self._memos.pop(template, None)
-        if memo is None:
-            memo = self._new_memo(pod)
-            self._spec_bytes += template.size
-            self._count(memo)
-        self._memos[template] = memo
-        self._drop_oldest()
-        return memo
-
-    def _count(self, memo: TemplateMemo) -> None:
-        size = _BYTES_PER_MEMO + memo.nbytes
-        self._memo_bytes += size - memo.counted
-        memo.counted = size
-
-    def _drop_oldest(self) -> None:
-        """Drops the least recently used memos, but never the last one, until the others are within the limits."""
-        room = _MEMO_BYTES + _MEMO_BYTES_PER_ROW * self._table.size
-        while len(self._memos) > 1 and (self._memo_bytes > room or self._spec_bytes > _SPEC_BYTES):
-            oldest = next(iter(self._memos))
-            self._memo_bytes -= self._memos.pop(oldest).counted
-            self._spec_bytes -= oldest.size
-
-    def _new_memo(self, pod: Pod) -> TemplateMemo:
-        memo = TemplateMemo(self._node_local, self._table)
-        template = pod.template
-        skipped = {p.NAME for p in self._choosy if not concerned(p, template)}
-        for plugin in self._pre_filter:
-            if plugin.NAME in skipped:
-                continue
-            if not isinstance(plugin, NodeLocal):
-                memo.pre_filters.append((plugin, None))
-                continue
-            said = plugin.pre_filter(memo.state, pod)
-            status, only = _parts(said)
-            if status.code is Code.Skip:
-                skipped.add(plugin.NAME)
-            elif only is not None or not status.ok:
-                memo.pre_filters.append((plugin, said))
-        memo.skipped = frozenset(skipped)
-        memo.active_filters = [
-            (i, p) for i, p in self._node_local.filters.items() if p.NAME not in skipped
-        ]
-        memo.wide_scores = [entry for entry in self._wide_scores if concerned(entry[0], template)]
-        called = [plugin for plugin, known in memo.pre_filters if known is None]
-        prepared = [pre_score for *_, pre_score in memo.wide_scores if pre_score is not None]
-        memo.steady = all(isinstance(plugin, SteadySkip) for plugin in (*called, *prepared))
-        return memo
+        return self._memos.of(pod)
 
     def filter(
         self,
@@ -346,10 +286,7 @@ class Framework(CommitPoints):
                 verdicts = self._judge(
                     state, pod, view, plugin, (arrays.plugin > number) & considered
                 )
-                memo.ranks = memo.ranks and (
-                    (verdicts is None and hasattr(plugin, "accepts_all"))
-                    or (self._large and hasattr(plugin, "traits"))
-                )
+                memo.ranks = memo.ranks and self._large and hasattr(plugin, "traits")
                 if verdicts is not None:
                     arrays.add_rejections(number, plugin.NAME, verdicts)
         if nominated:
@@ -379,7 +316,7 @@ class Framework(CommitPoints):
         refused: Status | None = None
         one = self._watch.one
         for plugin, known in memo.pre_filters:
-            status, only = _parts(known or one(plugin).pre_filter(state, pod))
+            status, only = status_and_nodes(known or one(plugin).pre_filter(state, pod))
             code = status.code
             if code is Code.Skip:
                 skipping.append(plugin.NAME)
@@ -490,7 +427,7 @@ class Framework(CommitPoints):
         """
         memo.ranks = False  # until it is known again
         (_, wide_filters), names, _ = prefiltered
-        if names is not None or (wide_filters and nominated):
+        if names is not None or (wide_filters and (nominated or not self._large)):
             return None
         traits = self._traits(pod, memo, wide_filters) if self._large else ()
         if traits is None or (traits and nominated) or memo.too_many_classes(traits):
@@ -748,10 +685,6 @@ class ProfileHandle(Handle):
 
     #: Set after all plugins of the profile were created: not available in their constructors.
     framework: Framework
-
-
-def _parts(said: PreFilterResult | Status) -> tuple[Status, frozenset[str] | None]:
-    return (said, None) if isinstance(said, Status) else (said.status, said.node_names)
 
 
 def _nothing_left(narrowed_by: set[str]) -> Status:

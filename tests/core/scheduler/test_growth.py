@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from app.framework import runner
+from app.framework import template_memos
 from app.state.columns import labels
 from tests.core.scheduler import unshared
 from tests.core.scheduler.full_state import FullState
@@ -107,7 +107,7 @@ def large_pods(full, name):
 def test_large_pods_that_have_gone_are_let_go(monkeypatch):
     monkeypatch.undo()  # whatever is remembered, and how much of it
     monkeypatch.setattr(labels, "_MAX_COLUMNS", 8)
-    monkeypatch.setattr(runner, "_SPEC_BYTES", 2**17)
+    monkeypatch.setattr(template_memos, "_SPEC_BYTES", 2**17)
     full = FullState()
     for number in range(4):
         full.node(f"node-{number}", labels={unshared.HOST: f"node-{number}"})
