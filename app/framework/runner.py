@@ -1,13 +1,12 @@
-"""Runs a profile's plugins from PreFilter to Score, by kube-scheduler's rules (docs/spec/framework.md)."""
+"""Runs a profile's plugins of PreFilter and Filter, and chooses a node, by kube-scheduler's rules (docs/spec/framework.md)."""
 
 from collections.abc import Hashable, Iterable, Sequence
-from typing import Any, Final, NamedTuple, TypeVar, cast
+from typing import Any, Final, NamedTuple, cast
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from app.framework.commit import CommitPoints
 from app.framework.diagnosis import NONE, FilterOutcome
 from app.framework.handle import Handle
 from app.framework.interface import (
@@ -15,13 +14,9 @@ from app.framework.interface import (
     EventRegistration,
     FilterPlugin,
     NodeLocal,
-    NormalizePlugin,
     PreEnqueuePlugin,
     PreFilterPlugin,
-    PreScorePlugin,
-    ScorePlugin,
     Verdicts,
-    concerned,
     registrations_of,
 )
 from app.framework.memo import (
@@ -29,7 +24,6 @@ from app.framework.memo import (
     FilterPlan,
     NodeLocalPlugins,
     TemplateMemo,
-    check_scores,
     weighted,
 )
 from app.framework.placement_points import PlacementPoints
@@ -37,14 +31,13 @@ from app.framework.probe import (
     FILTER,
     NULL_PROBE,
     PRE_FILTER,
-    PRE_SCORE,
     SCORE,
-    Participation,
     Probe,
     Stopwatch,
 )
 from app.framework.profile import ProfilePlugins
 from app.framework.ranking import Best
+from app.framework.scoring import ScorePoints, Scorers
 from app.framework.template_memos import TemplateMemos, status_and_nodes
 from app.model.cluster_event import Action, ClusterEvent, Resource
 from app.model.pod import Pod
@@ -59,8 +52,6 @@ from app.state.view import DryRunView, LazyView, Rows, SampleView, Trait, View, 
 _SKIPPED: Final = "Framework/skipped"
 #: Up to so many nodes that PreFilter names are filtered alone, and nothing is kept: each pod of a DaemonSet names another one.
 _FEW_NAMED: Final = 8
-#: From so many rows on plugins that look across nodes are asked about one row of each class. With fewer rows all rows are faster.
-_CLASSES_FROM: Final = 20_000
 _NO_ROWS: Final = np.zeros(0, np.intp)
 #: The status of nodes that were not evaluated.
 _ABSENT: Final = Status(Code.UnschedulableAndUnresolvable)
@@ -100,12 +91,6 @@ class Prefiltered(NamedTuple):
     narrowed_by: frozenset[str]
 
 
-T = TypeVar("T", bound=np.generic)
-
-#: Score plugins with their weights.
-Scorers = Sequence[tuple[ScorePlugin, int]]
-
-
 class PreFilterRejected(Exception):  # noqa: N818 - not an error: PreFilter rejected the pod as a whole
     """PreFilter rejected the pod: ``status`` holds for every node, ``plugins`` are the rejecting plugins."""
 
@@ -115,7 +100,7 @@ class PreFilterRejected(Exception):  # noqa: N818 - not an error: PreFilter reje
         self.plugins = plugins
 
 
-class Framework(CommitPoints):
+class Framework(ScorePoints):
     """A profile's plugins and the memos of its templates."""
 
     def __init__(
@@ -125,26 +110,18 @@ class Framework(CommitPoints):
         table: NodeTable,
         probe: Probe = NULL_PROBE,
     ) -> None:
-        super().__init__(plugins, Stopwatch(profile_name, probe))
+        super().__init__(plugins, Stopwatch(profile_name, probe), table)
         self.profile_name: Final = profile_name
-        self._table = table
         self.plugins: Final = plugins
         self.placements: Final = PlacementPoints(plugins, self._watch)
         self.pre_enqueue: Final = cast("Sequence[PreEnqueuePlugin]", plugins.at("preEnqueue"))
         self._pre_filter = cast("Sequence[PreFilterPlugin]", plugins.at("preFilter"))
         self._filter = cast("Sequence[FilterPlugin]", plugins.at("filter"))
-        self._pre_score = cast("Sequence[PreScorePlugin]", plugins.at("preScore"))
-        self._score = cast("Sequence[ScorePlugin]", plugins.at("score"))
         self._filter_names = [p.NAME for p in self._filter]
-        self._weights = [plugins.weights.get(p.NAME, 1) or 1 for p in self._score]
         self._node_local = NodeLocalPlugins(
             {i: p for i, p in enumerate(self._filter) if isinstance(p, NodeLocal)},
             [(i, p) for i, p in enumerate(self._filter) if not isinstance(p, NodeLocal)],
-            {
-                i: (p, w)
-                for i, (p, w) in enumerate(zip(self._score, self._weights, strict=True))
-                if isinstance(p, NodeLocal)
-            },
+            self._kept_scores,
             [
                 p.epoch
                 for p in {*self._filter, *self._score}
@@ -152,21 +129,6 @@ class Framework(CommitPoints):
             ],
             self._watch,
             sum(self._weights),
-        )
-        self._pre_score_by_name = {p.NAME: p for p in self._pre_score}
-        #: Plugin, weight, and the plugin again if it has PreScore.
-        self._wide_scores = [
-            (p, w, self._pre_score_by_name.get(p.NAME))
-            for p, w in zip(self._score, self._weights, strict=True)
-            if not isinstance(p, NodeLocal)
-        ]
-        #: Attempts by plugin and extension point, for PreFilter, Filter, PreScore and Score.
-        self.participation: Final = Participation(
-            {
-                PRE_FILTER: [p.NAME for p in self._pre_filter],
-                FILTER: self._filter_names,
-                PRE_SCORE: list(self._pre_score_by_name),
-            }
         )
         self._memos: Final = TemplateMemos(
             table,
@@ -450,11 +412,6 @@ class Framework(CommitPoints):
             return None
         return self._watch.point(SCORE, self._best, state, pod, memo, view, wide, without, rng)
 
-    @property
-    def _large(self) -> bool:
-        """Whether asking about classes of rows is faster than asking about all rows."""
-        return self._table.size >= _CLASSES_FROM
-
     def _traits(
         self, pod: Pod, memo: TemplateMemo, filters: Iterable[tuple[int, FilterPlugin]]
     ) -> Sequence[Trait] | None:
@@ -575,107 +532,6 @@ class Framework(CommitPoints):
             left = ~np.isin(rows, memo.with_nominated(pod, nominated)[0])
             rows, totals = rows[left], totals[left]
         return rows, totals
-
-    # ------------------------------------------------------------ score
-
-    def score(self, state: CycleState, pod: Pod, memo: TemplateMemo, view: View) -> Int64:
-        """int64[n]: the weighted total score of each feasible row, those of the view. Raises SchedulingError."""
-        wide = self.pre_score(state, pod, memo, view)
-        return self.score_after(wide, state, pod, memo, view)
-
-    def pre_score(self, state: CycleState, pod: Pod, memo: TemplateMemo, view: View) -> Scorers:
-        """Runs PreScore for the rows of the view. Raises SchedulingError."""
-        return self._watch.point(PRE_SCORE, self._pre_score_all, state, pod, memo, view)
-
-    def score_after(
-        self, wide: Scorers, state: CycleState, pod: Pod, memo: TemplateMemo, view: View
-    ) -> Int64:
-        """As ``score``, after PreScore."""
-        return self._watch.point(SCORE, self._score_all, state, pod, memo, view, wide)
-
-    def plugin_scores(
-        self, state: CycleState, pod: Pod, memo: TemplateMemo, view: View
-    ) -> dict[str, Int64]:
-        """int64[n] by plugin: weighted and normalised scores, for the log and for ``explain``."""
-        wide = self._pre_score_all(state, pod, memo, view)
-        out: dict[str, Int64] = {}
-        for data, scorers in ((memo.state, memo.active_scores or ()), (state, wide)):
-            for plugin, weight in scorers:
-                raw = plugin.score(data, pod, view)
-                out[plugin.NAME] = weight * self._normalized(data, pod, plugin, raw, view)
-        return out
-
-    def _pre_score_all(
-        self, state: CycleState, pod: Pod, memo: TemplateMemo, view: View
-    ) -> Scorers:
-        """Runs PreScore; returns the plugins, other than NodeLocal ones, that score this pod."""
-        self._pre_score_kept(pod, memo, view)
-        return [
-            (plugin, weight)
-            for plugin, weight, pre_score in memo.wide_scores
-            if self._run_pre_score(state, pod, pre_score, view)
-        ]
-
-    def _pre_score_kept(self, pod: Pod, memo: TemplateMemo, view: View) -> None:
-        """Runs PreScore of the NodeLocal plugins if it has not run for the template."""
-        if memo.active_scores is None:
-            memo.active_scores = [
-                (plugin, weight)
-                for plugin, weight in self._node_local.scores.values()
-                if concerned(plugin, pod.template)
-                and self._run_pre_score(
-                    memo.state, pod, self._pre_score_by_name.get(plugin.NAME), view
-                )
-            ]
-
-    def _score_all(
-        self, state: CycleState, pod: Pod, memo: TemplateMemo, view: View, wide: Scorers
-    ) -> Int64:
-        active = memo.active_scores or ()
-        self.participation.scored(tuple([plugin.NAME for plugin, _ in (*active, *wide)]))
-        kept, raw = memo.scored(pod)
-        memo.ranks = memo.ranks and not raw
-        total = self._of(kept, view).astype(np.int64)
-        for number, scores in raw.items():
-            plugin, weight = active[number]
-            given = None if scores is None else self._of(scores, view)
-            own = self._normalized(memo.state, pod, plugin, given, view)
-            total = total + weighted(own, weight)
-        for plugin, weight in wide:
-            given = self._watch.one(plugin).score(state, pod, view)
-            if given is not None or hasattr(plugin, "normalize"):
-                memo.ranks = memo.ranks and (
-                    hasattr(plugin, "column") or (self._large and hasattr(plugin, "traits"))
-                )
-                own = self._normalized(state, pod, plugin, given, view)
-                total = total + weighted(own, weight)
-        return total
-
-    def _of(self, column: npt.NDArray[T], view: View) -> npt.NDArray[T]:
-        """The view's rows of a column over all rows. May be the column itself: must not be changed in place."""
-        return column if view.n == self._table.size else column.take(view.rows)
-
-    def _run_pre_score(
-        self, state: CycleState, pod: Pod, plugin: PreScorePlugin | None, view: View
-    ) -> bool:
-        """Whether a plugin scores this pod; those without PreScore score every pod."""
-        if plugin is None:
-            return True
-        status = self._watch.one(plugin).pre_score(state, pod, view)
-        code = status.code
-        if code is not Code.Success and code is not Code.Skip:
-            raise SchedulingError(f'running PreScore plugin "{plugin.NAME}": {status.message}')
-        return code is Code.Success
-
-    def _normalized(
-        self, state: CycleState, pod: Pod, plugin: ScorePlugin, scores: Int64 | None, view: View
-    ) -> Int64:
-        scores = np.zeros(view.n, np.int64) if scores is None else scores
-        if hasattr(plugin, "normalize"):
-            normalizer = self._watch.one(cast("NormalizePlugin", plugin))
-            scores = normalizer.normalize(state, pod, scores, view)
-        check_scores(plugin.NAME, scores)
-        return scores
 
 
 class ProfileHandle(Handle):

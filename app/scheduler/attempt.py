@@ -17,7 +17,8 @@ import numpy as np
 from app.framework.diagnosis import EXTENDER, NONE, Diagnosis, FilterOutcome, Scores
 from app.framework.interface import MAY_PAUSE, CycleState
 from app.framework.memo import TemplateMemo
-from app.framework.runner import Filtered, Framework, Prefiltered, PreFilterRejected, Scorers
+from app.framework.runner import Filtered, Framework, Prefiltered, PreFilterRejected
+from app.framework.scoring import Scorers
 from app.model.pod import Pod
 from app.model.status import Code, Status
 from app.state.columns.labels import Mask

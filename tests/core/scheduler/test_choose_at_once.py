@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.framework import runner
+from app.framework import scoring
 from app.framework.interface import NodeLocal
 from app.framework.ranking import INFEASIBLE, Ranking
 from app.framework.runner import Framework
@@ -268,7 +268,7 @@ def same_ranking(some, others) -> bool:
 @given(histories(), st.booleans(), st.booleans())
 def test_both_ways_choose_the_same(history, asks, by_class):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runner, "_CLASSES_FROM", 0 if by_class else 1000)
+        patch.setattr(scoring, "_CLASSES_FROM", 0 if by_class else 1000)
         play(history, asks=asks)
 
 
@@ -354,7 +354,7 @@ def test_siblings_are_decided_at_once_where_nodes_have_their_image():
     ],
 )
 def test_siblings_are_decided_at_once_by_classes_of_nodes(template, monkeypatch):
-    monkeypatch.setattr(runner, "_CLASSES_FROM", 0)
+    monkeypatch.setattr(scoring, "_CLASSES_FROM", 0)
     cluster = History()
     for number in range(5):
         cluster.decide(TEMPLATES.index(template), number)

@@ -1,0 +1,168 @@
+"""Runs a profile's plugins of PreScore and Score (docs/spec/framework.md#prescore-and-score)."""
+
+from collections.abc import Sequence
+from typing import Final, TypeVar, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from app.framework.commit import CommitPoints
+from app.framework.interface import (
+    CycleState,
+    NodeLocal,
+    NormalizePlugin,
+    PreScorePlugin,
+    ScorePlugin,
+    concerned,
+)
+from app.framework.memo import TemplateMemo, check_scores, weighted
+from app.framework.probe import FILTER, PRE_FILTER, PRE_SCORE, SCORE, Participation, Stopwatch
+from app.framework.profile import ProfilePlugins
+from app.model.pod import Pod
+from app.model.status import Code, SchedulingError
+from app.state.columns.resources import Int64
+from app.state.table import NodeTable
+from app.state.view import View
+
+#: From so many rows on plugins that look across nodes are asked about one row of each class. With fewer rows all rows are faster.
+_CLASSES_FROM: Final = 20_000
+
+T = TypeVar("T", bound=np.generic)
+
+#: Score plugins with their weights.
+Scorers = Sequence[tuple[ScorePlugin, int]]
+
+
+class ScorePoints(CommitPoints):
+    """The extension points of a Framework after Filter."""
+
+    def __init__(self, plugins: ProfilePlugins, watch: Stopwatch, table: NodeTable) -> None:
+        super().__init__(plugins, watch)
+        self._table = table
+        self._score = cast("Sequence[ScorePlugin]", plugins.at("score"))
+        self._weights = [plugins.weights.get(p.NAME, 1) or 1 for p in self._score]
+        weighted_scores = list(zip(self._score, self._weights, strict=True))
+        pre_score = cast("Sequence[PreScorePlugin]", plugins.at("preScore"))
+        self._pre_score_by_name = {p.NAME: p for p in pre_score}
+        #: By position, the NodeLocal plugins, whose scores are kept in memos.
+        self._kept_scores = {
+            i: (p, w) for i, (p, w) in enumerate(weighted_scores) if isinstance(p, NodeLocal)
+        }
+        #: The others: plugin, weight, and the plugin again if it has PreScore.
+        self._wide_scores = [
+            (p, w, self._pre_score_by_name.get(p.NAME))
+            for p, w in weighted_scores
+            if not isinstance(p, NodeLocal)
+        ]
+        #: Attempts by plugin and extension point, for PreFilter, Filter, PreScore and Score.
+        self.participation: Final = Participation(
+            {
+                PRE_FILTER: [p.NAME for p in plugins.at("preFilter")],
+                FILTER: [p.NAME for p in plugins.at("filter")],
+                PRE_SCORE: list(self._pre_score_by_name),
+            }
+        )
+
+    @property
+    def _large(self) -> bool:
+        """Whether asking about classes of rows is faster than asking about all rows."""
+        return self._table.size >= _CLASSES_FROM
+
+    def score(self, state: CycleState, pod: Pod, memo: TemplateMemo, view: View) -> Int64:
+        """int64[n]: the weighted total score of each feasible row, those of the view. Raises SchedulingError."""
+        wide = self.pre_score(state, pod, memo, view)
+        return self.score_after(wide, state, pod, memo, view)
+
+    def pre_score(self, state: CycleState, pod: Pod, memo: TemplateMemo, view: View) -> Scorers:
+        """Runs PreScore for the rows of the view. Raises SchedulingError."""
+        return self._watch.point(PRE_SCORE, self._pre_score_all, state, pod, memo, view)
+
+    def score_after(
+        self, wide: Scorers, state: CycleState, pod: Pod, memo: TemplateMemo, view: View
+    ) -> Int64:
+        """As ``score``, after PreScore."""
+        return self._watch.point(SCORE, self._score_all, state, pod, memo, view, wide)
+
+    def plugin_scores(
+        self, state: CycleState, pod: Pod, memo: TemplateMemo, view: View
+    ) -> dict[str, Int64]:
+        """int64[n] by plugin: weighted and normalised scores, for the log and for ``explain``."""
+        wide = self._pre_score_all(state, pod, memo, view)
+        out: dict[str, Int64] = {}
+        for data, scorers in ((memo.state, memo.active_scores or ()), (state, wide)):
+            for plugin, weight in scorers:
+                raw = plugin.score(data, pod, view)
+                out[plugin.NAME] = weight * self._normalized(data, pod, plugin, raw, view)
+        return out
+
+    def _pre_score_all(
+        self, state: CycleState, pod: Pod, memo: TemplateMemo, view: View
+    ) -> Scorers:
+        """Runs PreScore; returns the plugins, other than NodeLocal ones, that score this pod."""
+        self._pre_score_kept(pod, memo, view)
+        return [
+            (plugin, weight)
+            for plugin, weight, pre_score in memo.wide_scores
+            if self._run_pre_score(state, pod, pre_score, view)
+        ]
+
+    def _pre_score_kept(self, pod: Pod, memo: TemplateMemo, view: View) -> None:
+        """Runs PreScore of the NodeLocal plugins if it has not run for the template."""
+        if memo.active_scores is None:
+            memo.active_scores = [
+                (plugin, weight)
+                for plugin, weight in self._kept_scores.values()
+                if concerned(plugin, pod.template)
+                and self._run_pre_score(
+                    memo.state, pod, self._pre_score_by_name.get(plugin.NAME), view
+                )
+            ]
+
+    def _score_all(
+        self, state: CycleState, pod: Pod, memo: TemplateMemo, view: View, wide: Scorers
+    ) -> Int64:
+        active = memo.active_scores or ()
+        self.participation.scored(tuple([plugin.NAME for plugin, _ in (*active, *wide)]))
+        kept, raw = memo.scored(pod)
+        memo.ranks = memo.ranks and not raw
+        total = self._of(kept, view).astype(np.int64)
+        for number, scores in raw.items():
+            plugin, weight = active[number]
+            given = None if scores is None else self._of(scores, view)
+            own = self._normalized(memo.state, pod, plugin, given, view)
+            total = total + weighted(own, weight)
+        for plugin, weight in wide:
+            given = self._watch.one(plugin).score(state, pod, view)
+            if given is not None or hasattr(plugin, "normalize"):
+                memo.ranks = memo.ranks and (
+                    hasattr(plugin, "column") or (self._large and hasattr(plugin, "traits"))
+                )
+                own = self._normalized(state, pod, plugin, given, view)
+                total = total + weighted(own, weight)
+        return total
+
+    def _of(self, column: npt.NDArray[T], view: View) -> npt.NDArray[T]:
+        """The view's rows of a column over all rows. May be the column itself: must not be changed in place."""
+        return column if view.n == self._table.size else column.take(view.rows)
+
+    def _run_pre_score(
+        self, state: CycleState, pod: Pod, plugin: PreScorePlugin | None, view: View
+    ) -> bool:
+        """Whether a plugin scores this pod; those without PreScore score every pod."""
+        if plugin is None:
+            return True
+        status = self._watch.one(plugin).pre_score(state, pod, view)
+        code = status.code
+        if code is not Code.Success and code is not Code.Skip:
+            raise SchedulingError(f'running PreScore plugin "{plugin.NAME}": {status.message}')
+        return code is Code.Success
+
+    def _normalized(
+        self, state: CycleState, pod: Pod, plugin: ScorePlugin, scores: Int64 | None, view: View
+    ) -> Int64:
+        scores = np.zeros(view.n, np.int64) if scores is None else scores
+        if hasattr(plugin, "normalize"):
+            normalizer = self._watch.one(cast("NormalizePlugin", plugin))
+            scores = normalizer.normalize(state, pod, scores, view)
+        check_scores(plugin.NAME, scores)
+        return scores
