@@ -456,14 +456,16 @@ class TemplateMemo:
     # ------------------------------------------------------------ the best row
 
     def may_rank(self, pod: Pod) -> bool:
-        """Filters the rows that have changed; False if a filter fails. Call it before ``ranking``.
+        """Filters the rows that have changed; False if a filter fails, or if too few of all rows are left to compare them.
 
-        Raises SchedulingError.
+        Call it before ``ranking``. Raises SchedulingError.
         """
         self._check_epoch()
         table, self._fresh = self._table, None
         if self._ranked_at < 0 or len(self._ranking.totals) != table.size:
             verdicts = self._refiltered(pod)
+            if len(self.feasible()) < 2:
+                return False
         else:
             rows = table.rows_since(self._ranked_at)
             verdicts = self._ask(View(table, rows), pod) if len(rows) else None

@@ -41,7 +41,7 @@ from app.framework.scoring import ScorePoints, Scorers
 from app.framework.template_memos import TemplateMemos, status_and_nodes
 from app.model.cluster_event import Action, ClusterEvent, Resource
 from app.model.pod import Pod
-from app.model.status import Code, SchedulingError, Status, unresolvable
+from app.model.status import Code, SchedulingError, Status, Unfinished, unresolvable
 from app.state.columns.labels import Mask
 from app.state.columns.resources import Int64
 from app.state.nominations import PodsByRow
@@ -401,8 +401,9 @@ class Framework(ScorePoints):
                 asked.append((number, wide_filter))
         if asked and not traits:
             return None
-        without = self._watch.point(FILTER, self._rejected_of_kept, pod, memo, nominated)
-        if without is None:
+        try:
+            without = self._watch.point(FILTER, self._rejected_of_kept, pod, memo, nominated)
+        except Unfinished:
             return None
         if traits:
             return self._best_by_class(state, pod, memo, traits, asked, rng)
@@ -488,16 +489,19 @@ class Framework(ScorePoints):
         active = memo.active_scores or ()
         self.participation.scored(tuple([plugin.NAME for plugin, _ in (*active, *wide)]))
 
-    def _rejected_of_kept(
-        self, pod: Pod, memo: TemplateMemo, nominated: PodsByRow
-    ) -> npt.NDArray[np.intp] | None:
-        """The rows, ascending, that the filters reject once their nominated pods are added; None if a filter fails."""
+    def _rejected_of_kept(self, pod: Pod, memo: TemplateMemo, nominated: PodsByRow) -> Rows:
+        """The rows, ascending, that the filters reject once their nominated pods are added.
+
+        Raises Unfinished if all rows have to be filtered by the full pass.
+        """
         if not memo.may_rank(pod):
-            return None
+            raise Unfinished
         if not nominated:
             return _NO_ROWS
         rows, worse = memo.with_nominated(pod, nominated)
-        return None if worse.faulty else rows
+        if worse.faulty:
+            raise Unfinished
+        return rows
 
     def _best(
         self,

@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import functools
 import gc
-import importlib
 import ipaddress
 import logging
 import signal
@@ -67,11 +66,6 @@ _GC_WHEN_FILLED: Final = (50_000, 20, 50)
 #: Seconds for sending the events about the lease after it is released.
 LAST_EVENTS_SECONDS: Final = 1.0
 
-#: Seconds until what answers requests is imported at the latest, and between the looks at the queue before: pods that wait at the
-#: start go first.
-_ENDPOINTS_AFTER: Final = 5.0
-_LOOK_SECONDS: Final = 0.25
-
 _DISTRIBUTION: Final = "aiokube-scheduler"
 
 #: File descriptors for the process itself, events, the lease, reviews and served connections.
@@ -127,6 +121,12 @@ async def run(loaded: Loaded, options: RunOptions) -> int:
         return await Process(loaded, options, stop.requested, SystemClock()).run()
 
 
+def _import_endpoints() -> None:
+    """Imports what takes long and is needed for answers only."""
+    from app.scheduler import endpoints  # noqa: F401, PLC0415
+    from app.serving import certificates  # noqa: F401, PLC0415
+
+
 class Process:
     """One run of the scheduler; ends when ``stop`` is set."""
 
@@ -154,6 +154,8 @@ class Process:
         #: URL of the endpoints; empty while nothing is served.
         self._server = ""
         self._certificate = ""
+        #: Whether requests are answered, if they are at all.
+        self._answering: Final = asyncio.Event()
         log.info("Starting aiokube-scheduler %s (seed %d)", _version(), seed)
 
     def _child_rng(self) -> np.random.Generator:
@@ -217,8 +219,13 @@ class Process:
         campaign = None
         if not self._delayed:
             scheduler.start_watching()
-            if not await self._unless_stopped("fill the caches", _filled(scheduler, self._limits)):
-                return EXIT_STOPPED
+        # The lease names the endpoints.
+        if not await self._unless_stopped("serve the endpoints", self._answering.wait()):
+            return EXIT_STOPPED
+        if not self._delayed and not await self._unless_stopped(
+            "fill the caches", _filled(scheduler, self._limits)
+        ):
+            return EXIT_STOPPED
         if self._elector is not None:
             campaign = group.create_task(self._elector.run(), name="election")
             if not await self._unless_stopped("wait for the lease", self._leading.wait()):
@@ -468,6 +475,7 @@ class Process:
         serving = msgspec.structs.replace(serving, connections=connections)
         with handled(signal.SIGUSR2, scheduler.debugger.to_log):
             if not serving.secure_port:
+                self._answering.set()
                 yield
                 return
             async with (
@@ -499,13 +507,8 @@ class Process:
         **reviews: Reviews,
     ) -> None:
         """Answers requests to the endpoints until cancelled. Connections that were made before have waited."""
-        for _ in range(round(_ENDPOINTS_AFTER / _LOOK_SECONDS)):
-            await asyncio.sleep(_LOOK_SECONDS)
-            if scheduler.synced and not scheduler.state.queue.statistics().active:
-                break
-        # In a thread: it takes a fifth of a second, and pods are being scheduled.
-        for module in ("app.scheduler.endpoints", "app.serving.certificates"):
-            await asyncio.to_thread(importlib.import_module, module)
+        # In a thread: it takes a fifth of a second, and lists are being read.
+        await asyncio.to_thread(_import_endpoints)
         from app.scheduler.endpoints import Endpoints, answered  # noqa: PLC0415 - see above
 
         endpoints = Endpoints(
@@ -520,8 +523,7 @@ class Process:
         async with answered(endpoints, listening, serving, **reviews):
             host = await _own_address(serving.bind_address, self._connection.server)
             self._server, self._certificate = listening.at(host), listening.certificate
-            if self._elector is not None:
-                self._elector.renew_soon()
+            self._answering.set()
             await asyncio.Event().wait()
 
     def _reviews(self, kubeconfig: str) -> AbstractAsyncContextManager[Reviews]:

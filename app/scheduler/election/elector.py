@@ -173,11 +173,6 @@ class LeaseElector:
         if self._attempts is not None:
             self._attempts.reschedule(asyncio.get_running_loop().time() + LAST_ATTEMPT_SECONDS)
 
-    def renew_soon(self) -> None:
-        """Writes the lease at once, because its annotations have changed; does nothing without the lease."""
-        if self._leading:
-            self._wake.set()
-
     async def run(self) -> ElectionOutcome:
         """Acquires the lease, leads while it can be renewed, and releases it, also when cancelled.
 

@@ -449,18 +449,6 @@ async def test_the_first_makes_the_lease_and_renews_it():
 
 
 @pytest_loop
-async def test_a_leader_renews_at_once_when_asked_to():
-    server = Server()
-    async with candidates(Candidate(server, "a"), Candidate(server, "b")) as (a, b):
-        await asyncio.sleep(3)
-        a.elector.renew_soon()
-        b.elector.renew_soon()
-        await asyncio.sleep(3)
-        assert (a.leads, b.leads) == (True, False)
-    assert [when for when, _, _ in server.writers] == [0, 0, 2, 3, 5]
-
-
-@pytest_loop
 async def test_stopping_releases_the_lease():
     server = Server()
     a = Candidate(server, "a").start()
