@@ -258,7 +258,7 @@ class TemplateMemo:
         self._plugins = plugins
         self._table = table
         self.state: Final = CycleState()
-        #: Its size in bytes when it was last counted (see Framework).
+        #: Its size in bytes when it was last counted (see TemplateMemos).
         self.counted = 0
         #: Plugins that do not apply to the template, and NodeLocal plugins whose PreFilter returned Skip.
         self.skipped: frozenset[str] = frozenset()
