@@ -70,6 +70,16 @@ class Choice(msgspec.Struct, frozen=True):
     evaluated: int
 
 
+class Like(msgspec.Struct, frozen=True):
+    """What verdicts and totals depend on, besides the rows: equal for the replicas of a workload (Attempt.is_like)."""
+
+    memo: TemplateMemo
+    #: Of the table (NodeTable.surroundings).
+    surroundings: tuple[int, int]
+    #: The plugins to score with besides those of the memo.
+    scorers: Scorers
+
+
 class Attempt:
     """The scheduling decision for one pod."""
 
@@ -155,16 +165,36 @@ class Attempt:
         try:
             before = before or self._pre_filter()
             nominated, within = self._nominated(pod), self._within_now
-            only_local = before.names is None and not before.plan.wide and self.memo.steady
-            alone = only_local and within is None and not nominated
-            self._steady = self._table.surroundings if alone else None
-            self._scorers = None
+            self._note_steady(before, nominated)
             self._filtered = self.framework.filter_after(
                 before, self.state, pod, self.memo, nominated, within
             )
         finally:
             self.state.write(MAY_PAUSE, False)
         return self._filtered.outcome
+
+    def _note_steady(self, before: Prefiltered, nominated: PodsByRow) -> None:
+        only_local = before.names is None and not before.plan.wide and self.memo.steady
+        alone = only_local and self._within_now is None and not nominated
+        self._steady = self._table.surroundings if alone else None
+        self._scorers = None
+
+    def is_like(self, other: Like, rows: Rows) -> bool:
+        """Whether ``find`` and ``rank`` would say the same as for an earlier attempt, but for rows that have changed since.
+
+        ``still_fits`` and ``choose`` can be called then without them. ``rows``: what that attempt has found. Raises Unfit,
+        NoNodesError, SchedulingError.
+        """
+        if other.memo is not self.memo or self._nominated_node or self.within is not None:
+            return False
+        pod = self._begin()
+        before = self._pre_filter()
+        self._note_steady(before, self._nominated(pod))
+        if self._steady != other.surroundings or self.memo is not other.memo:
+            self._prefiltered = before
+            return False
+        self._pre_score(View(self._table, rows))
+        return self._scorers == other.scorers
 
     def _begin(self) -> Pod:
         """Starts with the current version of the pod. Raises NoNodesError."""
@@ -221,13 +251,22 @@ class Attempt:
 
     def rank(self, rows: Rows) -> Int64:
         """int64[len(rows)]: the weighted total scores, normalised over ``rows``. Raises SchedulingError."""
-        state, pod, memo, view = self.state, self.pod, self.memo, View(self._table, rows)
-        wide = self._scorers
-        if wide is None:
-            wide = self.framework.pre_score(state, pod, memo, view)
-            if self._steady is not None and not any(hasattr(p, "pre_score") for p, _ in wide):
-                self._scorers = wide
-        return self.framework.score_after(wide, state, pod, memo, view)
+        view = View(self._table, rows)
+        wide = self._pre_score(view) if self._scorers is None else self._scorers
+        return self.framework.score_after(wide, self.state, self.pod, self.memo, view)
+
+    def _pre_score(self, view: View) -> Scorers:
+        wide = self.framework.pre_score(self.state, self.pod, self.memo, view)
+        if self._steady is not None and not any(hasattr(p, "pre_score") for p, _ in wide):
+            self._scorers = wide
+        return wide
+
+    @property
+    def like(self) -> Like | None:
+        """For ``is_like``, after ``rank``; None if other plugins than NodeLocal ones have a say on the pod."""
+        if self._steady is None or self._scorers is None:
+            return None
+        return Like(self.memo, self._steady, self._scorers)
 
     def choose(self, rows: Rows, extra: Int64 | None = None) -> Choice:
         """The best of ``rows`` (all feasible), with the extenders' ``extra`` scores added."""

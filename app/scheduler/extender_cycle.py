@@ -29,6 +29,7 @@ from app.scheduler.attempt import (
     DROPPED,
     Attempt,
     Choice,
+    Like,
     NoNodesError,
     Unfit,
     best_first,
@@ -71,6 +72,8 @@ async def in_turns(attempt: Attempt, step: Callable[[], T]) -> T:
             await asyncio.sleep(0)
 
 
+#: Nodes are sent about another pod if at least this many were sent for each change of the table since.
+_NODES_PER_CHANGE: Final = 20
 #: Characters of a reason that are kept: it is part of a message that lists all of them.
 MAX_REASON: Final = 1024
 _CHOOSER: Final = (
@@ -82,9 +85,23 @@ _CHOOSER: Final = (
 class _Candidates(msgspec.Struct, frozen=True):
     """Nodes to send to extenders: their names, and their rows, valid while the table has this layout."""
 
-    names: list[str]
+    #: What is sent about the pod for which they were found.
+    args: ExtenderArgs
     rows: Rows
     layout: int
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the nodes."""
+        return self.args.names
+
+
+class _Look(msgspec.Struct, frozen=True):
+    """The nodes that were sent about a pod, and the generation of the table at which they were found."""
+
+    like: Like
+    candidates: _Candidates
+    generation: int
 
 
 class Questions:
@@ -146,6 +163,9 @@ class ExtenderCycle:
             if not (e.supports(Verb.FILTER) or e.supports(Verb.PRIORITIZE))
             and (e.supports(Verb.PREEMPT) or e.supports(Verb.BIND))
         ]
+        #: The number of attempts in progress, and what the last look at the table found.
+        self._attempts = 0
+        self._look: _Look | None = None
         #: The extenders that are asked about groups with one call.
         self._whole: Final = frozenset(e.name for e in chain.extenders if e.supports(Verb.GROUP))
 
@@ -239,7 +259,7 @@ class ExtenderCycle:
             await self._before_asking(attempt.pod.uid)
             candidates = await self._candidates(attempt, set(), questions, spare)
             questions.sent(attempt.pod, candidates)
-            args = ExtenderArgs(attempt.pod, candidates.names, self._table.node_json)
+            args = candidates.args.of(attempt.pod)
             await self._chain.ask_ahead(args, questions.known, wanted)
         finally:
             self._serial.end(lane)
@@ -251,10 +271,12 @@ class ExtenderCycle:
 
     async def _choose_in(self, lane: Lane, questions: Questions | None, attempt: Attempt) -> Choice:
         """The chosen node. The attempt counts for this lane, even if the pod concerns other extenders meanwhile."""
+        self._attempts += 1
         try:
             await self._before_asking(attempt.pod.uid)
             return await self._choose(attempt, questions)
         finally:
+            self._attempts -= 1
             self._serial.end(lane)
             if questions is not None:
                 for name in self._serial.serial(lane):
@@ -266,7 +288,9 @@ class ExtenderCycle:
         result: FilterResult | None = None
         try:
             while True:
-                candidates = await self._candidates(attempt, asked, questions)
+                candidates = self._shared(attempt) if questions is None and not asked else None
+                if candidates is None:
+                    candidates = await self._candidates(attempt, asked, questions)
                 if questions is not None:
                     questions.sent(attempt.pod, candidates)
                 earlier, result = result, await self._filter(attempt, candidates, asked, known)
@@ -296,7 +320,7 @@ class ExtenderCycle:
         known: KnownAnswers | None,
     ) -> FilterResult:
         """Runs the candidates through the filters. Raises ExtenderError."""
-        args = ExtenderArgs(attempt.pod, candidates.names, self._table.node_json)
+        args = candidates.args.of(attempt.pod)
         result = await self._chain.filter(args, known)
         if known is None:
             self._serial.observe(result)
@@ -305,6 +329,20 @@ class ExtenderCycle:
         if result.survivors is not candidates.names:
             attempt.extender_verdicts.update(_verdicts(candidates.names, result, asked))
         return result
+
+    def _shared(self, attempt: Attempt) -> _Candidates | None:
+        """The nodes of the last look at the table, if it was for a pod like this one and hardly anything has changed since.
+
+        These are fewer changes than other attempts in progress, whose nodes are not known yet either, and few compared with the
+        nodes. The decision looks at the table once more and leaves out nodes that have become full.
+        """
+        look = self._look
+        if look is None:
+            return None
+        changes = self._table.last_generation - look.generation
+        few = min(self._attempts - 1, len(look.candidates.names) // _NODES_PER_CHANGE)
+        alike = changes < few and attempt.is_like(look.like, look.candidates.rows)
+        return look.candidates if alike else None
 
     async def _candidates(
         self,
@@ -327,7 +365,12 @@ class ExtenderCycle:
             if questions is not None:
                 totals = questions.preferred(attempt.pod, rows, totals, self._table)
             rows = best_first(rows, totals, limit, self._rng)
-        return _Candidates(attempt.names(rows), rows, self._table.layout)
+        args = ExtenderArgs(attempt.pod, attempt.names(rows), self._table.node_json)
+        candidates = _Candidates(args, rows, self._table.layout)
+        if questions is None and not asked:
+            like, generation = attempt.like, self._table.last_generation
+            self._look = None if like is None else _Look(like, candidates, generation)
+        return candidates
 
     async def _decide(
         self,

@@ -89,6 +89,14 @@ class ExtenderArgs:
         distinct = len(set(names)) == len(names)
         return ExtenderArgs(self.pod, names, self._node_json, distinct=distinct)
 
+    def of(self, pod: Pod) -> "ExtenderArgs":
+        """The arguments with the same names for another pod; this object for its own."""
+        if pod is self.pod:
+            return self
+        args = ExtenderArgs(pod, self.names, self._node_json, distinct=self.distinct)
+        args._names_json = self._names_json
+        return args
+
     @property
     def names_json(self) -> bytes:
         """The names as JSON."""
@@ -341,7 +349,10 @@ def _read_scores(body: bytes, asked: ExtenderArgs | None) -> tuple[list[str], li
     if answer is None:
         return None
     _check_size(asked, answer)
-    return [entry.Host for entry in answer], [entry.Score for entry in answer]
+    hosts = [entry.Host for entry in answer]
+    if asked is not None and hosts == asked.names:
+        hosts = asked.names
+    return hosts, [entry.Score for entry in answer]
 
 
 def _filter_meaning(answer: Any) -> FilterAnswer:

@@ -17,7 +17,7 @@ from app.framework.ranking import INFEASIBLE, Ranking
 from app.framework.runner import Framework
 from app.framework.testing import make_node
 from app.model.objects import Node, PodSpec, Service
-from app.model.pod import Pod, make_pod
+from app.model.pod import LabelSet, Pod, make_pod
 from app.scheduler.attempt import Attempt, Choice, NoNodesError, Unfit, best
 from app.state.nominations import PodsByRow
 from app.state.scheduler_state import Change
@@ -134,8 +134,9 @@ class History:
 
     def __init__(self) -> None:
         self.full = FullState()
-        self.at_once = 0
-        #: The last two attempts that have begun; they are compared with new ones.
+        self.at_once = self.followed = 0
+        #: The last two attempts that have begun, with the rows that they found, what they were like, and the generation of the
+        #: table; they are compared with new ones.
         self.waiting = []
         self._serial = 0
         plain = {"cpu": "4", "size": "large", "zone": "a", "unschedulable": False}
@@ -188,15 +189,38 @@ class History:
             return
         if seed % 3:
             attempt.rank(rows)
-        self.waiting = [*self.waiting[-1:], attempt]
+        begun = attempt, rows, attempt.like, self.full.state.table.last_generation
+        self.waiting = [*self.waiting[-1:], begun]
 
     def hear(self) -> None:
         """The extenders answer about all pods that they were asked about."""
-        for attempt in self.waiting:
-            expected, totals = self._left(self._attempt(attempt.pod, 0), Attempt.find)
-            found, late = self._left(attempt, self.still_fitting)
-            assert np.array_equal(found, expected)
-            assert np.array_equal(late, totals)
+        for attempt, rows, like, generation in self.waiting:
+            self._compare(attempt)
+            if like is not None:
+                self._follow(attempt.pod, rows, like, generation)
+                other = msgspec.structs.replace(attempt.pod, labels=LabelSet({"app": "other"}))
+                self._follow(other, rows, like, generation)
+
+    def _compare(self, attempt) -> None:
+        expected, totals = self._left(self._attempt(attempt.pod, 0), Attempt.find)
+        found, late = self._left(attempt, self.still_fitting)
+        assert np.array_equal(found, expected)
+        assert np.array_equal(late, totals)
+
+    def _follow(self, pod, rows, like, generation) -> None:
+        """If this pod is like an earlier one, it fits the unchanged rows that were found then, and is decided like any other."""
+        attempt = self._attempt(pod, 0)
+        try:
+            if not attempt.is_like(like, rows):
+                return
+        except (Unfit, NoNodesError):
+            return
+        self.followed += 1
+        fitting = self._attempt(pod, 0)._judge().feasible(self.full.state.table.all_rows())
+        table = self.full.state.table
+        unchanged = table.generation[: table.size] <= generation
+        assert set(rows[unchanged[rows]]) == set(fitting[unchanged[fitting]])
+        self._compare(attempt)
 
     def still_fitting(self, attempt):
         rows = np.flatnonzero(self.full.state.table.exists)
@@ -293,11 +317,34 @@ def play(history, *, asks):
                 cluster.nominate(*arguments)
 
 
+@pytest.mark.parametrize(
+    ("template", "between", "followed"),
+    [
+        (1, (), 2),
+        (1, ("pod", 1), 2),
+        (1, ("pod", 3), 2),
+        (1, ("pod", 11), 0),
+        (1, ("nominated", "node-2", 4, True), 0),
+        (7, (), 0),
+    ],
+)
+def test_what_extenders_are_asked_about_a_pod_holds_for_pods_like_it(template, between, followed):
+    cluster = History()
+    cluster.ask(template, 1)
+    match between:
+        case ("pod", other):
+            cluster.decide(other, 1)
+        case ("nominated", *arguments):
+            cluster.nominate(*arguments)
+    cluster.hear()
+    assert cluster.followed == followed
+
+
 def test_a_late_decision_calls_plugins_again_only_if_its_surroundings_have_changed():
     cluster = History()
     called = cluster.full.framework.participation
     cluster.ask(1, 1)
-    [waiting] = cluster.waiting
+    [(waiting, *_)] = cluster.waiting
     cluster.decide(1, 1)
     before = called.counts()
     cluster.still_fitting(waiting)

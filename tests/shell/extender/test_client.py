@@ -170,6 +170,30 @@ class TestFilter:
         assert (await ext.filter(about("a"))).retry_after == 7.0
 
 
+class TestRepeatedAnswers:
+    """An answer with the same bytes means the same, but only about the same nodes."""
+
+    async def test_scores(self):
+        given = [3, 3, 4, 4]
+        ext = extender(lambda path, body: [{"Host": "a", "Score": given.pop(0)}])
+        first = about("a", "b")
+        asked = [first, first.of(pod("other")), first.of(pod("third")), about("b", "a")]
+        said = [(await ext.prioritize(args)).tolist() for args in asked]
+        assert said == [[30, 0], [30, 0], [40, 0], [0, 40]]
+
+    async def test_filters(self):
+        ext = extender(keeps("b"))
+        first = about("a", "b")
+        assert [(await ext.filter(first.of(who))).kept for who in (pod(), pod("q"))] == [["b"]] * 2
+        with pytest.raises(ExtenderError, match='a filtered node "b" which is not found'):
+            await ext.filter(about("a", "c"))
+
+    async def test_the_names_are_not_encoded_again(self):
+        args = about("a", "b")
+        assert args.names_json is args.of(pod("q")).names_json
+        assert args.of(args.pod) is args
+
+
 class TestOtherVerbs:
     async def test_scores_are_weighted_and_summed(self):
         scores = [{"Host": "a", "Score": 2}, {"Host": "b", "Score": -1}, {"Host": "a", "Score": 50}]

@@ -151,6 +151,30 @@ class TestChoice:
         assert len(asked) == len(set(asked))
         assert {len(names) for names in shown(ext)[:-1]} <= {100}
 
+    async def test_replicas_are_asked_about_the_same_nodes_while_others_are_undecided(self):
+        ext = scripted(lambda verb, request: after(1.0, everything(verb, request)), serial=False)
+        async with World(ext, percentage=50).running() as world:
+            world.nodes(*(f"n{i:03}" for i in range(250)), cpu="1")
+            for number in range(8):
+                world.pod(f"p{number}", cpu="1")
+            world.pod("larger", cpu="1", memory="1Gi")
+            await until(lambda: len(world.bound) == 9)
+            world.pod("later", cpu="1")
+            await until(lambda: "later" in world.bound)
+        *replicas, larger, later = map(tuple, shown(ext))
+        assert len(set(replicas)) == 1
+        assert len({replicas[0], larger, later}) == 3
+        assert len(set(world.bound.values())) == 10
+
+    async def test_pods_of_a_serial_extender_are_asked_about_nodes_as_they_are(self):
+        ext = scripted(everything, serial=True)
+        async with World(ext, percentage=50).running() as world:
+            world.nodes(*(f"n{i:03}" for i in range(250)), cpu="1")
+            for number in range(4):
+                world.pod(f"p{number}", cpu="1")
+            await until(lambda: len(world.bound) == 4)
+        assert len({tuple(names) for names in shown(ext)}) == 4
+
     @pytest.mark.parametrize(("cpu", "bound"), [("2", {"p": "n1"}), ("3", {})])
     async def test_the_pod_is_decided_as_it_is_when_the_answer_comes(self, cpu, bound):
         ext = scripted(lambda verb, request: after(1.0, everything(verb, request)))
