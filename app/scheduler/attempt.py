@@ -70,8 +70,11 @@ class Choice(msgspec.Struct, frozen=True):
     evaluated: int
 
 
-class Like(msgspec.Struct, frozen=True):
-    """What verdicts and totals depend on, besides the rows: equal for the replicas of a workload (Attempt.is_like)."""
+class Signature(msgspec.Struct, frozen=True):
+    """What a pod's verdicts and totals depend on besides the rows, if only NodeLocal plugins filter and no pod is nominated.
+
+    Replicas of a workload have the same one as long as the surroundings do not change.
+    """
 
     memo: TemplateMemo
     #: Of the table (NodeTable.surroundings).
@@ -179,11 +182,18 @@ class Attempt:
         self._steady = self._table.surroundings if alone else None
         self._scorers = None
 
-    def is_like(self, other: Like, rows: Rows) -> bool:
-        """Whether ``find`` and ``rank`` would say the same as for an earlier attempt, but for rows that have changed since.
+    @property
+    def signature(self) -> Signature | None:
+        """The pod's signature, after ``rank``; None if it has none."""
+        if self._steady is None or self._scorers is None:
+            return None
+        return Signature(self.memo, self._steady, self._scorers)
 
-        ``still_fits`` and ``choose`` can be called then without them. ``rows``: what that attempt has found. Raises Unfit,
-        NoNodesError, SchedulingError.
+    def has_signature(self, other: Signature, rows: Rows) -> bool:
+        """Whether the pod has the signature of an earlier attempt, which has found ``rows``.
+
+        If so, ``find`` and ``rank`` would say the same, but for rows that have changed since, and ``still_fits`` and ``choose``
+        can be called without them. Runs PreFilter and PreScore. Raises Unfit, NoNodesError, SchedulingError.
         """
         if other.memo is not self.memo or self._nominated_node or self.within is not None:
             return False
@@ -260,13 +270,6 @@ class Attempt:
         if self._steady is not None and not any(hasattr(p, "pre_score") for p, _ in wide):
             self._scorers = wide
         return wide
-
-    @property
-    def like(self) -> Like | None:
-        """For ``is_like``, after ``rank``; None if other plugins than NodeLocal ones have a say on the pod."""
-        if self._steady is None or self._scorers is None:
-            return None
-        return Like(self.memo, self._steady, self._scorers)
 
     def choose(self, rows: Rows, extra: Int64 | None = None) -> Choice:
         """The best of ``rows`` (all feasible), with the extenders' ``extra`` scores added."""

@@ -29,8 +29,8 @@ from app.scheduler.attempt import (
     DROPPED,
     Attempt,
     Choice,
-    Like,
     NoNodesError,
+    Signature,
     Unfit,
     best_first,
     feasible_nodes_to_find,
@@ -99,7 +99,7 @@ class _Candidates(msgspec.Struct, frozen=True):
 class _Look(msgspec.Struct, frozen=True):
     """The nodes that were sent about a pod, and the generation of the table at which they were found."""
 
-    like: Like
+    signature: Signature
     candidates: _Candidates
     generation: int
 
@@ -331,9 +331,9 @@ class ExtenderCycle:
         return result
 
     def _shared(self, attempt: Attempt) -> _Candidates | None:
-        """The nodes of the last look at the table, if it was for a pod like this one and hardly anything has changed since.
+        """The nodes of the last look at the table, if the pod has the same signature and hardly any row has changed since.
 
-        These are fewer changes than other attempts in progress, whose nodes are not known yet either, and few compared with the
+        That is fewer than there are other attempts in progress, whose nodes are not known yet either, and few compared with the
         nodes. The decision looks at the table once more and leaves out nodes that have become full.
         """
         look = self._look
@@ -341,8 +341,9 @@ class ExtenderCycle:
             return None
         changes = self._table.last_generation - look.generation
         few = min(self._attempts - 1, len(look.candidates.names) // _NODES_PER_CHANGE)
-        alike = changes < few and attempt.is_like(look.like, look.candidates.rows)
-        return look.candidates if alike else None
+        if changes < few and attempt.has_signature(look.signature, look.candidates.rows):
+            return look.candidates
+        return None
 
     async def _candidates(
         self,
@@ -368,8 +369,8 @@ class ExtenderCycle:
         args = ExtenderArgs(attempt.pod, attempt.names(rows), self._table.node_json)
         candidates = _Candidates(args, rows, self._table.layout)
         if questions is None and not asked:
-            like, generation = attempt.like, self._table.last_generation
-            self._look = None if like is None else _Look(like, candidates, generation)
+            signature, generation = attempt.signature, self._table.last_generation
+            self._look = None if signature is None else _Look(signature, candidates, generation)
         return candidates
 
     async def _decide(

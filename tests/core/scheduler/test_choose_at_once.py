@@ -135,7 +135,7 @@ class History:
     def __init__(self) -> None:
         self.full = FullState()
         self.at_once = self.followed = 0
-        #: The last two attempts that have begun, with the rows that they found, what they were like, and the generation of the
+        #: The last two attempts that have begun, with the rows that they found, their signature, and the generation of the
         #: table; they are compared with new ones.
         self.waiting = []
         self._serial = 0
@@ -189,17 +189,17 @@ class History:
             return
         if seed % 3:
             attempt.rank(rows)
-        begun = attempt, rows, attempt.like, self.full.state.table.last_generation
+        begun = attempt, rows, attempt.signature, self.full.state.table.last_generation
         self.waiting = [*self.waiting[-1:], begun]
 
     def hear(self) -> None:
         """The extenders answer about all pods that they were asked about."""
-        for attempt, rows, like, generation in self.waiting:
+        for attempt, rows, signature, generation in self.waiting:
             self._compare(attempt)
-            if like is not None:
-                self._follow(attempt.pod, rows, like, generation)
+            if signature is not None:
+                self._follow(attempt.pod, rows, signature, generation)
                 other = msgspec.structs.replace(attempt.pod, labels=LabelSet({"app": "other"}))
-                self._follow(other, rows, like, generation)
+                self._follow(other, rows, signature, generation)
 
     def _compare(self, attempt) -> None:
         expected, totals = self._left(self._attempt(attempt.pod, 0), Attempt.find)
@@ -207,11 +207,11 @@ class History:
         assert np.array_equal(found, expected)
         assert np.array_equal(late, totals)
 
-    def _follow(self, pod, rows, like, generation) -> None:
-        """If this pod is like an earlier one, it fits the unchanged rows that were found then, and is decided like any other."""
+    def _follow(self, pod, rows, signature, generation) -> None:
+        """If this pod has the signature of an earlier one, it fits the unchanged rows that were found then, and is decided like any other."""
         attempt = self._attempt(pod, 0)
         try:
-            if not attempt.is_like(like, rows):
+            if not attempt.has_signature(signature, rows):
                 return
         except (Unfit, NoNodesError):
             return
@@ -328,7 +328,7 @@ def play(history, *, asks):
         (7, (), 0),
     ],
 )
-def test_what_extenders_are_asked_about_a_pod_holds_for_pods_like_it(template, between, followed):
+def test_what_is_found_for_a_pod_holds_for_pods_with_its_signature(template, between, followed):
     cluster = History()
     cluster.ask(template, 1)
     match between:
