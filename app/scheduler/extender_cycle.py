@@ -302,6 +302,7 @@ class ExtenderCycle:
                     self._retries.gone(attempt.pod.uid)
                     return choice
                 asked.update(candidates.names)
+                self._look = None  # others fare better with other nodes
         except Unfit:
             rejected_by, retry_after = (
                 (result.rejected_by, result.retry_after) if result else ((), None)

@@ -166,6 +166,25 @@ class TestChoice:
         assert len({replicas[0], larger, later}) == 3
         assert len(set(world.bound.values())) == 10
 
+    async def test_nodes_that_were_all_rejected_are_not_sent_about_replicas(self):
+        def reply(verb, request):
+            if len(shown(ext)) == 1:
+                return after(1.0, {"NodeNames": []})
+            return after(3.0, everything(verb, request))
+
+        ext = scripted(reply, serial=False)
+        async with World(ext, percentage=50).running() as world:
+            world.nodes(*(f"n{i:03}" for i in range(250)))
+            for name in "pqr":
+                world.pod(name)
+            await until(lambda: len(shown(ext)) == 4)
+            world.pod("s")
+            await until(lambda: len(world.bound) == 4)
+        first, *replicas, again, after_that = map(tuple, shown(ext))
+        assert replicas == [first, first]
+        assert set(first).isdisjoint(again)
+        assert after_that != first
+
     async def test_pods_of_a_serial_extender_are_asked_about_nodes_as_they_are(self):
         ext = scripted(everything, serial=True)
         async with World(ext, percentage=50).running() as world:
