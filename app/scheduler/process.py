@@ -143,7 +143,7 @@ class Process:
         bodies = self._settings.extension.extender_bodies
         self._telemetry.histories.keep_bodies(bodies.calls, bodies.max_bytes)
         self._limits: Final = take_limits()
-        self._answers: Final = AnswerMemory(self._limits.memory)
+        self._large_answers: Final = AnswerMemory(self._limits.memory)
         self._budgets: Final = Budgets.within(self._limits.memory // _PART_FOR_WAITING)
         self._credential_failures: Final = CredentialFailures()
         self._elector: LeaseElector | None = None
@@ -155,7 +155,7 @@ class Process:
         self._server = ""
         self._certificate = ""
         #: Whether requests are answered, if they are at all.
-        self._answering: Final = asyncio.Event()
+        self._serving: Final = asyncio.Event()
         log.info("Starting aiokube-scheduler %s (seed %d)", _version(), seed)
 
     def _child_rng(self) -> np.random.Generator:
@@ -220,7 +220,7 @@ class Process:
         if not self._delayed:
             scheduler.start_watching()
         # The lease names the endpoints.
-        if not await self._unless_stopped("serve the endpoints", self._answering.wait()):
+        if not await self._unless_stopped("serve the endpoints", self._serving.wait()):
             return EXIT_STOPPED
         if not self._delayed and not await self._unless_stopped(
             "fill the caches", _filled(scheduler, self._limits)
@@ -338,7 +338,7 @@ class Process:
             self._settings,
             (self._telemetry.on_extender, self._telemetry.on_shadow),
             self.may_write,
-            self._answers,
+            self._large_answers,
             self._labels_of_namespace,
         )
         for warning in chain.warnings:
@@ -421,7 +421,7 @@ class Process:
         )
         gauges.register_events(families, lambda: [events.statistics()])
         gauges.register_resources(
-            families, self._limits, self._answers, SHORTAGES, self._budgets._asdict()
+            families, self._limits, self._large_answers, SHORTAGES, self._budgets._asdict()
         )
         gauges.register_credentials(families, self._credential_failures)
         gauges.register_build(families, _version())
@@ -438,7 +438,7 @@ class Process:
                 events=lambda: events.statistics().dropped,
                 status_patches=sources.patches_dropped,
                 cluster_events=lambda: self._telemetry.queue.dropped,
-                large_answers=lambda: self._answers.given_up,
+                large_answers=lambda: self._large_answers.given_up,
             ),
         ]
 
@@ -475,7 +475,7 @@ class Process:
         serving = msgspec.structs.replace(serving, connections=connections)
         with handled(signal.SIGUSR2, scheduler.debugger.to_log):
             if not serving.secure_port:
-                self._answering.set()
+                self._serving.set()
                 yield
                 return
             async with (
@@ -523,7 +523,7 @@ class Process:
         async with answered(endpoints, listening, serving, **reviews):
             host = await _own_address(serving.bind_address, self._connection.server)
             self._server, self._certificate = listening.at(host), listening.certificate
-            self._answering.set()
+            self._serving.set()
             await asyncio.Event().wait()
 
     def _reviews(self, kubeconfig: str) -> AbstractAsyncContextManager[Reviews]:
