@@ -48,7 +48,7 @@ SCORE_SCALE: Final = 10
 #: Outcomes that say nothing about whether the extender answers.
 _INCONCLUSIVE: Final = frozenset((CallOutcome.CANCELLED, CallOutcome.STALE, CallOutcome.SHORTAGE))
 
-#: Bytes of an answer that is kept.
+#: The largest answer, in bytes, that is kept until the next one.
 _MOST_KEPT: Final = 256 * 1024
 _UNSIGNED: Final = 2**64
 _SIGN: Final = 2**63
@@ -89,7 +89,7 @@ class HTTPExtender:
         self._last_failure: Final = dict.fromkeys(Verb, "")
         self._urls: Final = {verb: config.url(verb) for verb in Verb if config.path(verb)}
         #: The last answer to each verb, if it is not large.
-        self._last_read: Final[dict[Verb, _Read]] = {}
+        self._last_answer: Final[dict[Verb, _LastAnswer]] = {}
         #: Held during a call if only one may be in progress.
         self._turn: Final = asyncio.Lock() if config.serial else None
         interest = Interest(config, labels_of)
@@ -333,13 +333,15 @@ class HTTPExtender:
             raise self._status_error(call, response)
         if response.stream is not None:
             return question.judge(reader.finished(response.stream))
-        last, body = self._last_read.get(call.verb), response.body
-        if last is not None and asked is not None and last.answers(asked, body):
-            return last.meaning  # type: ignore[no-any-return]  # the same question has read it
-        answer = question.judge(await in_steps(reader.steps(body, asked)))
+        last, body = self._last_answer.get(call.verb), response.body
+        # Extenders are often asked about the same list of nodes for replicas, and answer the same.
+        again = last is not None and asked is not None and last.names is asked.names
+        if last is not None and again and last.body == body:
+            return last.judged  # type: ignore[no-any-return]  # by a question of the same verb
+        judged = question.judge(await in_steps(reader.steps(body, asked)))
         if asked is not None and len(body) <= _MOST_KEPT:
-            self._last_read[call.verb] = _Read(asked.names, body, answer)
-        return answer
+            self._last_answer[call.verb] = _LastAnswer(asked.names, body, judged)
+        return judged
 
     def _admit(self, call: "_Call", now: float) -> Admission:
         breaker = self._breakers[call.verb]
@@ -429,16 +431,12 @@ class _Question(msgspec.Struct, Generic[A, T], frozen=True):
     asked: ExtenderArgs | None = None
 
 
-class _Read(msgspec.Struct, frozen=True):
-    """An answer about some nodes, and the judgement of it."""
+class _LastAnswer(msgspec.Struct, frozen=True):
+    """An answer about the nodes with these names, as bytes and as ``_Question.judge`` returned it."""
 
     names: list[str]
     body: bytes
-    meaning: Any
-
-    def answers(self, asked: ExtenderArgs, body: bytes) -> bool:
-        """Whether these bytes about the nodes ``asked`` mean the same. Replicas are often asked about the same list of nodes."""
-        return self.names is asked.names and self.body == body
+    judged: Any
 
 
 class _Call(msgspec.Struct):
@@ -459,7 +457,7 @@ def _int64(number: int) -> int:
 
 def _aligned(args: ExtenderArgs, hosts: list[str], scores: list[int]) -> Int64:
     """int64[len(args.names)]: the sum of the scores given to each, 0 where there is none."""
-    if args.distinct and (hosts is args.names or hosts == args.names):
+    if args.distinct and hosts == args.names:
         return np.fromiter(scores, np.int64, len(scores))
     sums: dict[str, int] = {}
     for host, score in zip(hosts, scores, strict=True):

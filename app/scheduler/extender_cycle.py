@@ -72,7 +72,7 @@ async def in_turns(attempt: Attempt, step: Callable[[], T]) -> T:
             await asyncio.sleep(0)
 
 
-#: Nodes are sent about another pod if at least this many were sent for each change of the table since.
+#: The same nodes are sent about another pod only if they are more than this for each row that has changed since.
 _NODES_PER_CHANGE: Final = 20
 #: Characters of a reason that are kept: it is part of a message that lists all of them.
 MAX_REASON: Final = 1024
@@ -163,8 +163,7 @@ class ExtenderCycle:
             if not (e.supports(Verb.FILTER) or e.supports(Verb.PRIORITIZE))
             and (e.supports(Verb.PREEMPT) or e.supports(Verb.BIND))
         ]
-        #: The number of attempts in progress, and what the last look at the table found.
-        self._attempts = 0
+        #: What the last look at the table found.
         self._look: _Look | None = None
         #: The extenders that are asked about groups with one call.
         self._whole: Final = frozenset(e.name for e in chain.extenders if e.supports(Verb.GROUP))
@@ -271,24 +270,23 @@ class ExtenderCycle:
 
     async def _choose_in(self, lane: Lane, questions: Questions | None, attempt: Attempt) -> Choice:
         """The chosen node. The attempt counts for this lane, even if the pod concerns other extenders meanwhile."""
-        self._attempts += 1
         try:
             await self._before_asking(attempt.pod.uid)
-            return await self._choose(attempt, questions)
+            return await self._choose(lane, attempt, questions)
         finally:
-            self._attempts -= 1
             self._serial.end(lane)
             if questions is not None:
                 for name in self._serial.serial(lane):
                     questions.known.forget(name, attempt.pod)
 
-    async def _choose(self, attempt: Attempt, questions: Questions | None) -> Choice:
+    async def _choose(self, lane: Lane, attempt: Attempt, questions: Questions | None) -> Choice:
         asked: set[str] = set()
         known = None if questions is None else questions.known
         result: FilterResult | None = None
         try:
             while True:
-                candidates = self._shared(attempt) if questions is None and not asked else None
+                first = questions is None and not asked
+                candidates = self._shared(lane, attempt) if first else None
                 if candidates is None:
                     candidates = await self._candidates(attempt, asked, questions)
                 if questions is not None:
@@ -302,7 +300,7 @@ class ExtenderCycle:
                     self._retries.gone(attempt.pod.uid)
                     return choice
                 asked.update(candidates.names)
-                self._look = None  # others fare better with other nodes
+                self._look = None  # the extenders may accept other nodes for the next pod
         except Unfit:
             rejected_by, retry_after = (
                 (result.rejected_by, result.retry_after) if result else ((), None)
@@ -331,17 +329,17 @@ class ExtenderCycle:
             attempt.extender_verdicts.update(_verdicts(candidates.names, result, asked))
         return result
 
-    def _shared(self, attempt: Attempt) -> _Candidates | None:
+    def _shared(self, lane: Lane, attempt: Attempt) -> _Candidates | None:
         """The nodes of the last look at the table, if the pod has the same signature and hardly any row has changed since.
 
-        That is fewer than there are other attempts in progress, whose nodes are not known yet either, and few compared with the
-        nodes. The decision looks at the table once more and leaves out nodes that have become full.
+        That is fewer than there are other attempts with these extenders, whose nodes are not known yet either, and few compared
+        with the nodes. The decision looks at the table once more and leaves out nodes that have become full.
         """
         look = self._look
         if look is None:
             return None
         changes = self._table.last_generation - look.generation
-        few = min(self._attempts - 1, len(look.candidates.names) // _NODES_PER_CHANGE)
+        few = min(self._serial.attempts(lane) - 1, len(look.candidates.names) // _NODES_PER_CHANGE)
         if changes < few and attempt.has_signature(look.signature, look.candidates.rows):
             return look.candidates
         return None

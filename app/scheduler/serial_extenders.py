@@ -177,6 +177,10 @@ class SerialGate:
         """Whether the extenders of this lane may be called for several pods at a time."""
         return self._serial.isdisjoint(lane)
 
+    def attempts(self, lane: Lane) -> int:
+        """How many attempts in progress call the extenders of this lane; of several, the one with the fewest counts."""
+        return min((self._attempts[name] for name in lane), default=0)
+
     def serial(self, lane: Lane) -> Lane:
         """The extenders of this lane whose pods are tried one after another now."""
         return lane & self._serial

@@ -349,10 +349,7 @@ def _read_scores(body: bytes, asked: ExtenderArgs | None) -> tuple[list[str], li
     if answer is None:
         return None
     _check_size(asked, answer)
-    hosts = [entry.Host for entry in answer]
-    if asked is not None and hosts == asked.names:
-        hosts = asked.names
-    return hosts, [entry.Score for entry in answer]
+    return [entry.Host for entry in answer], [entry.Score for entry in answer]
 
 
 def _filter_meaning(answer: Any) -> FilterAnswer:

@@ -194,6 +194,29 @@ class TestChoice:
             await until(lambda: len(world.bound) == 4)
         assert len({tuple(names) for names in shown(ext)}) == 4
 
+    async def test_pods_of_other_extenders_make_no_difference_to_a_serial_one(self):
+        chooser = scripted(
+            lambda verb, request: after(0.5, everything(verb, request)),
+            url_prefix="http://chooser.test",
+            serial=True,
+            pod_selector=from_map({"team": "ml"}),
+        )
+        slow = scripted(
+            lambda verb, request: after(4.0, everything(verb, request)),
+            serial=False,
+            pod_selector=from_map({"team": "web"}),
+        )
+        async with World(slow, chooser, percentage=50).running() as world:
+            world.nodes(*(f"n{i:03}" for i in range(250)), cpu="1")
+            for number in range(8):
+                world.pod(f"web-{number}", labels={"team": "web"}, cpu="1")
+            await until(lambda: len(shown(slow)) == 8)
+            for number in range(3):
+                world.pod(f"ml-{number}", labels={"team": "ml"}, cpu="1")
+            await until(lambda: len(world.bound) == 11)
+        assert len({tuple(names) for names in shown(slow)}) == 1
+        assert len({tuple(names) for names in (*shown(chooser), shown(slow)[0])}) == 4
+
     @pytest.mark.parametrize(("cpu", "bound"), [("2", {"p": "n1"}), ("3", {})])
     async def test_the_pod_is_decided_as_it_is_when_the_answer_comes(self, cpu, bound):
         ext = scripted(lambda verb, request: after(1.0, everything(verb, request)))
