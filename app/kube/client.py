@@ -17,7 +17,7 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from app.http.body import read_beginning, read_whole
-from app.http.connection import Answer, HTTPConnection
+from app.http.connection import Answer, HTTPConnection, MalformedAnswerError
 from app.http.dial import Address, Dialer
 from app.http.errors import (
     ConnectError,
@@ -314,7 +314,8 @@ class KubeClient:
             kept = connection.kept
             try:
                 connection.write((head,))
-                return Stream(pool, connection, await connection.answer(), read_timeout)
+                answer = _final(await connection.answer())
+                return Stream(pool, connection, answer, read_timeout)
             except BaseException as err:
                 pool.drop(connection)
                 if not (kept and isinstance(err, _BROKEN)):
@@ -394,7 +395,7 @@ async def _once(
         request.before_sending()
         progress.sent = True
         connection.write((request.data,))
-        answer = await connection.answer()
+        answer = _final(await connection.answer())
         if answer.status >= 300:
             body = await read_beginning(connection, MAX_ERROR_BODY)
             retry_after = answer.headers.get("Retry-After")
@@ -407,6 +408,13 @@ async def _once(
         raise
     pool.give_back(route, connection)
     return _Answer(answer.status, retry_after, body)
+
+
+def _final(answer: Answer) -> Answer:
+    """The answer. Raises MalformedAnswerError for a status that ends no request (101, which nobody asks for, and below 100)."""
+    if answer.status < 200:
+        raise MalformedAnswerError(f"status {answer.status} is no answer")
+    return answer
 
 
 class _Chunks:

@@ -31,6 +31,7 @@ from app.kube.errors import (
     ServerUnavailable,
 )
 from app.kube.event_series import EventKey, EventsApi, ObjectRef, Series, truncate_note
+from app.kube.lookup import expect_object
 from app.kube.transport import STRATEGIC_MERGE_PATCH, Guard, Transport
 from app.model.budget import UNLIMITED, ByteBudget
 
@@ -294,22 +295,24 @@ class EventRecorder:
     async def _create(self, series: Series, api: EventsApi) -> None:
         body = series.body(api, self._host)
         try:
-            await self._transport.request(
+            answer = await self._transport.request(
                 "POST", series.collection(api), body=body, guard=self._may_write
             )
+            expect_object(answer)
         except AlreadyExists:
             logger.debug("Event %s exists: an answer was lost", series.name)
             if series.count > 1:
                 await self._patch(series, api)
 
     async def _patch(self, series: Series, api: EventsApi) -> None:
-        await self._transport.request(
+        answer = await self._transport.request(
             "PATCH",
             series.path(api),
             body=series.patch(api),
             content_type=STRATEGIC_MERGE_PATCH,
             guard=self._may_write,
         )
+        expect_object(answer)
 
     # ------------------------------------------------------------ housekeeping
 

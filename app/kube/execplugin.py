@@ -22,6 +22,12 @@ from app.model.timestamps import parse_time
 PATIENCE: Final = 60.0
 #: Renew this many seconds before expiry, or after 9/10 of a shorter life.
 EARLY: Final = 60.0
+#: Bytes of a plugin's output beyond which it is ended, and of its messages that are kept, the last ones.
+MAX_OUTPUT: Final = 1024 * 1024
+_KEPT_MESSAGES: Final = 4096
+_READ_BYTES: Final = 64 * 1024
+#: Seconds for which the end of a killed plugin is waited for.
+_END_SECONDS: Final = 5.0
 
 
 class _CredentialStatus(msgspec.Struct, frozen=True, rename="camel"):
@@ -72,15 +78,23 @@ class ExecPlugin:
         except (ValueError, TypeError, RecursionError) as err:  # what no argument or JSON can hold
             raise self._error(f"cannot be started: {err}") from err
         try:
-            async with asyncio.timeout(PATIENCE):
-                output, complaints = await process.communicate()
+            async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as group:
+                reading = group.create_task(_beginning(process.stdout, MAX_OUTPUT + 1))
+                messages = group.create_task(_end(process.stderr, _KEPT_MESSAGES))
+                output = await reading
+                if len(output) > MAX_OUTPUT:
+                    messages.cancel()
+                else:
+                    await process.wait()
         except TimeoutError as err:
             raise self._error(f"gave no answer in {PATIENCE:.0f} s") from err
         finally:
             await _reap(process)
+        if len(output) > MAX_OUTPUT:
+            raise self._error(f"printed more than {MAX_OUTPUT} bytes")
         if process.returncode != 0:
-            said = complaints.decode(errors="replace").strip()[-256:]
-            raise self._error(f"failed with exit code {process.returncode}: {said}")
+            message = messages.result().decode(errors="replace").strip()[-256:]
+            raise self._error(f"failed with exit code {process.returncode}: {message}")
         return output
 
     def _exec_info(self) -> str:
@@ -133,9 +147,32 @@ class ExecPlugin:
         )
 
 
+async def _beginning(stream: asyncio.StreamReader | None, limit: int) -> bytes:
+    """The output, or the first ``limit`` bytes of it."""
+    found = bytearray()
+    while stream is not None and len(found) < limit:
+        chunk = await stream.read(min(_READ_BYTES, limit - len(found)))
+        if not chunk:
+            break
+        found += chunk
+    return bytes(found)
+
+
+async def _end(stream: asyncio.StreamReader | None, limit: int) -> bytes:
+    """The last ``limit`` bytes of the output."""
+    found = b""
+    while stream is not None and (chunk := await stream.read(_READ_BYTES)):
+        found = (found + chunk)[-limit:]
+    return found
+
+
 async def _reap(process: asyncio.subprocess.Process) -> None:
     """Kills the process and its children, if they still run."""
-    if process.returncode is None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        await process.communicate()
+    if process.returncode is not None:
+        return
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    with contextlib.suppress(TimeoutError):  # a child in a group of its own may hold the pipes
+        async with asyncio.timeout(_END_SECONDS):
+            await asyncio.gather(_end(process.stdout, 1), _end(process.stderr, 1))
+            await process.wait()

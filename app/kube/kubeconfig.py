@@ -32,6 +32,7 @@ from app.kube.connection import (
 )
 from app.kube.errors import ConnectionSettingsError
 from app.kube.execplugin import ExecPlugin
+from app.settings.yaml import load_documents
 
 logger = logging.getLogger(__name__)
 
@@ -364,17 +365,17 @@ def _read_files(paths: str) -> dict[str, Mapping[str, Any]]:
     for path in filter(None, paths.split(os.pathsep)):
         full = os.path.expanduser(path)
         try:
-            with open(full, encoding="utf-8") as stream:
-                content = yaml.safe_load(stream)
+            text = Path(full).read_text(encoding="utf-8")
+            documents = load_documents(text, surrogates=True)
         except FileNotFoundError:
             continue
         except OSError as err:
             raise ConnectionSettingsError(f"{paths}: {err.strerror}") from err
-        except (yaml.YAMLError, UnicodeError, RecursionError) as err:
+        except (yaml.YAMLError, ValueError, TypeError, RecursionError) as err:
             raise ConnectionSettingsError(f"{paths}: not a kubeconfig: {err}") from err
-        if not isinstance(content, dict):
+        if len(documents) != 1 or not isinstance(documents[0], dict):
             raise ConnectionSettingsError(f"{paths}: not a kubeconfig: expected a mapping")
-        files[full] = content
+        files[full] = documents[0]
     if not files:
         raise ConnectionSettingsError(f"{paths}: no such file")
     return files

@@ -1,4 +1,4 @@
-"""Reads one object from the API server, and distinguishes real answers from those of load balancers.
+"""Reads one object from the API server, and distinguishes real answers, also to writes, from those of load balancers.
 
 A starting API server answers 401 and 403; a load balancer in front of it answers 404 and pages of its own. These answers say
 nothing about the object.
@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from app.kube.errors import UNREADABLE, Forbidden, KubeApiError, NotFound
-from app.kube.transport import Transport, path_segment
+from app.kube.transport import Response, Transport, path_segment
 from app.wire.sanitize import decode
 
 
@@ -24,6 +24,16 @@ class _List(msgspec.Struct, frozen=True):
 
 
 _LIST: Final = msgspec.json.Decoder(_List)
+_OBJECT: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def expect_object(answer: Response) -> Response:
+    """The answer to a write. Raises KubeApiError if it is no JSON object: something else than an API server has sent it."""
+    try:
+        decode(_OBJECT, answer.body)
+    except UNREADABLE as err:
+        raise KubeApiError(f"the answer is not an object: {err}", status=answer.status) from err
+    return answer
 
 
 async def read_object(transport: Transport, collection: str, name: str) -> bytes:

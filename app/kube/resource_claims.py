@@ -23,7 +23,7 @@ from app.kube.errors import (
     NotFound,
     may_take_effect,
 )
-from app.kube.lookup import read_object
+from app.kube.lookup import expect_object, read_object
 from app.kube.payloads import delete_body, object_patch
 from app.kube.transport import (
     JSON,
@@ -176,13 +176,14 @@ class ResourceClaimRequests:
 
     async def delete(self, claim: ResourceClaim) -> None:
         """Deletes the claim with this uid."""
-        await self._transport.request(
+        answer = await self._transport.request(
             "DELETE",
             _path(claim.namespace, claim.name),
             body=delete_body(claim.uid),
             content_type=JSON,
             guard=self._may_write,
         )
+        expect_object(answer)
 
     async def _send(
         self, method: str, path: str, body: bytes | None = None, content_type: str = JSON

@@ -166,9 +166,19 @@ def _counts_as_absent(feed: KindFeed[T], seconds: float) -> bool:
 async def _list_and_follow(
     reader: Reader, feed: KindFeed[T], rng: np.random.Generator
 ) -> AsyncGenerator[Update[T], None]:
-    async with aclosing(list_pages(reader, feed)) as parts:
-        async for part in parts:
-            yield part
+    """Raises NotFound for an optional kind that may not be listed and that the server does not have.
+
+    kube-scheduler's role does not cover these kinds, and the API server checks rights first.
+    """
+    try:
+        async with aclosing(list_pages(reader, feed)) as parts:
+            async for part in parts:
+                yield part
+    except Forbidden as err:
+        asks = feed.kind.optional and not feed.known
+        if asks and await is_absent(reader, feed.kind.path):
+            raise NotFound(err.message, status=404) from err
+        raise
     async with aclosing(watch_resuming(reader, feed, rng)) as changes:
         async for events in changes:
             yield events

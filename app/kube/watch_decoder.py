@@ -20,6 +20,10 @@ ERROR: Final = "ERROR"
 #: Number of unreadable objects that are named in the log, once each.
 MAX_REPORTED: Final = 1000
 
+#: Bytes of a line of a watch. An API server sends at most 2 MiB to etcd for an object; as JSON, with every character escaped and
+#: the names of fields, these are at most about ten times as many.
+MAX_LINE: Final = 64 * 1024 * 1024
+
 #: Seconds of work after which other tasks run.
 TURN: Final = 0.005
 
@@ -79,7 +83,7 @@ class ListPart(NamedTuple, Generic[T]):
 
 
 class LineSplitter:
-    """Cuts a stream of chunks into lines of any length, in time linear in the bytes.
+    """Cuts a stream of chunks into lines, in time linear in the bytes.
 
     >>> splitter = LineSplitter()
     >>> splitter.feed(b"one\\ntw"), splitter.feed(b"o"), splitter.feed(b"\\n\\nthree\\n")
@@ -88,16 +92,24 @@ class LineSplitter:
 
     def __init__(self) -> None:
         self._begun: Final[list[bytes]] = []
+        self._begun_bytes = 0
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """The lines that this chunk completes, without empty ones. An incomplete line is kept."""
+        """The lines that this chunk completes, without empty ones. An incomplete line is kept.
+
+        Raises KubeApiError for one of more than MAX_LINE bytes.
+        """
         first, *others = chunk.split(b"\n")
         self._begun.append(first)
+        self._begun_bytes += len(first)
+        if self._begun_bytes > MAX_LINE:
+            raise KubeApiError(f"watch: a line of more than {MAX_LINE} bytes")
         if not others:
             return []
         lines = [b"".join(self._begun), *others]
         self._begun.clear()
         self._begun.append(lines.pop())
+        self._begun_bytes = len(self._begun[0])
         return [line for line in lines if line]
 
 

@@ -37,7 +37,7 @@ from app.kube.errors import (
     TooManyRequests,
     may_take_effect,
 )
-from app.kube.lookup import read_object
+from app.kube.lookup import expect_object, read_object
 from app.kube.payloads import (
     ConditionChange,
     binding_body,
@@ -104,7 +104,6 @@ class _BoundPod(msgspec.Struct, frozen=True):
 
 
 _BOUND_POD: Final = msgspec.json.Decoder(_BoundPod)
-_OBJECT: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class KubeWriter:
@@ -170,7 +169,7 @@ class KubeWriter:
 
         try:
             request = self._transport.request("POST", path, body=body, guard=guard)
-            _expect_object(await request)
+            expect_object(await request)
         except KubeError as err:
             error = err
         else:
@@ -200,7 +199,7 @@ class KubeWriter:
             await asyncio.sleep(waits.next())
             attempt += 1
             try:
-                _expect_object(await self._write("POST", path, body))
+                await self._write("POST", path, body)
             except KubeError as err:
                 error = err
             else:
@@ -445,9 +444,11 @@ class KubeWriter:
     async def _write(
         self, method: str, path: str, body: bytes, content_type: str = JSON
     ) -> Response:
-        return await self._transport.request(
+        """Sends one request. Raises NotLeading, and KubeApiError, also for an answer that is no JSON object."""
+        request = self._transport.request(
             method, path, body=body, content_type=content_type, guard=self._may_write
         )
+        return expect_object(await request)
 
 
 def _failed(message: str) -> Status:
@@ -481,11 +482,3 @@ def _is_about_uid(error: KubeApiError) -> bool:
 
 def _gone(name: str, why: str = "") -> NotFound:
     return NotFound(f'pods "{name}" not found{why}', status=404, reason="NotFound")
-
-
-def _expect_object(answer: Response) -> None:
-    """Raises KubeApiError for an answer that is no JSON object: something else than an API server has sent it."""
-    try:
-        decode(_OBJECT, answer.body)
-    except UNREADABLE as err:
-        raise KubeApiError(f"the answer is not a Status: {err}", status=answer.status) from err

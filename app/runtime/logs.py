@@ -27,8 +27,8 @@ _LETTERS: Final = {
     logging.ERROR: "E",
     logging.CRITICAL: "F",
 }
-#: Control characters and line separators but \n and \t.
-_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
+#: Control characters, line separators and changes of the writing direction, but \n and \t.
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 #: Lowest verbosity at which debug messages are logged.
 _DEBUGGING: Final = 4
 
@@ -70,13 +70,15 @@ class KlogFormatter(logging.Formatter):
     """``I1121 10:15:00.123456   4711 loop.py:42] text``, or ``] "text" key="value"``."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line, and a traceback if there is one."""
+        """One line, and an indented traceback if there is one."""
         at = datetime.fromtimestamp(record.created, UTC).strftime("%m%d %H:%M:%S.%f")
         letter = _LETTERS.get(record.levelno, "I")
         head = (
             f"{letter}{at} {record.process:>7} {record.filename}:{record.lineno}] {_text(record)}"
         )
-        return f"{head}\n{self.formatException(record.exc_info)}" if record.exc_info else head
+        if not record.exc_info:
+            return head
+        return f"{head}\n\t{_unforgeable(self.formatException(record.exc_info))}"
 
 
 class JsonFormatter(logging.Formatter):
@@ -97,7 +99,7 @@ class JsonFormatter(logging.Formatter):
             entry |= {key: _plain(value) for key, value in pairs.items()}
         if record.exc_info:
             entry["err"] = self.formatException(record.exc_info)
-        return json.dumps(entry, default=str)
+        return _json_without_control(json.dumps(entry, default=str))
 
 
 def configure(*, logging_format: str = "text", verbosity: int = 0) -> None:
@@ -123,9 +125,12 @@ def _text(record: logging.LogRecord) -> str:
 
 def _unforgeable(text: str) -> str:
     """A text that may quote foreign input: further lines are indented, so that none looks like a record."""
-    if text.isprintable():
-        return text
-    return _CONTROL.sub(lambda match: repr(match[0])[1:-1], text).replace("\n", "\n\t")
+    return _escaped(text).replace("\n", "\n\t")
+
+
+def _escaped(text: str) -> str:
+    """The text with control characters and line separators but line feeds and tabs as escapes."""
+    return text if text.isprintable() else _CONTROL.sub(lambda match: repr(match[0])[1:-1], text)
 
 
 def _shown(value: object) -> str:
@@ -134,9 +139,17 @@ def _shown(value: object) -> str:
     if isinstance(plain, str):
         if "\n" not in plain:
             return quote(plain)
-        block = "\n".join(f"\t{line}" for line in plain.split("\n"))
+        block = "\n".join(f"\t{line}" for line in _escaped(plain).split("\n"))
         return f"<\n{block}\n >"
-    return json.dumps(plain, ensure_ascii=False, separators=(",", ":"), default=str)
+    text = json.dumps(plain, ensure_ascii=False, separators=(",", ":"), default=str)
+    return _json_without_control(text)
+
+
+def _json_without_control(text: str) -> str:
+    """JSON with those control characters escaped that JSON allows: DEL, C1, line separators."""
+    return (
+        text if text.isprintable() else _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+    )
 
 
 def _plain(value: object) -> object:

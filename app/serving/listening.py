@@ -84,22 +84,26 @@ def listening(options: ServingOptions, wall: Callable[[], float]) -> Iterator[Li
 
 def _sockets(options: ServingOptions) -> Iterator[socket.socket]:
     """Listening sockets. A wildcard of one IP family listens on both, as in Go. Raises OSError."""
-    host, port = options.bind_address, options.secure_port
-    if host in _WILDCARDS and (both := _all_addresses(port)):
+    host, port, shared = options.bind_address, options.secure_port, options.permit_port_sharing
+    if host in _WILDCARDS and (both := _all_addresses(port, shared=shared)):
         yield both
         return
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     for family, _, _, _, address in dict.fromkeys(found):
-        yield socket.create_server(address[:2], family=family, backlog=_BACKLOG)
+        yield socket.create_server(address[:2], family=family, backlog=_BACKLOG, reuse_port=shared)
 
 
-def _all_addresses(port: int) -> socket.socket | None:
+def _all_addresses(port: int, *, shared: bool) -> socket.socket | None:
     """A socket for both IP families; None without IPv6. Raises OSError."""
     if not socket.has_dualstack_ipv6():
         return None
     try:
         return socket.create_server(
-            ("::", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=_BACKLOG
+            ("::", port),
+            family=socket.AF_INET6,
+            dualstack_ipv6=True,
+            backlog=_BACKLOG,
+            reuse_port=shared,
         )
     except OSError as err:
         if err.errno == errno.EADDRNOTAVAIL:

@@ -32,6 +32,8 @@ class ServingOptions(msgspec.Struct, frozen=True):
     #: 0: nothing is served.
     secure_port: int = 10259
     bind_address: str = "0.0.0.0"  # noqa: S104 - kube-scheduler's default for --bind-address
+    #: Other processes may listen on the same address and port, as with SO_REUSEPORT.
+    permit_port_sharing: bool = False
     #: PEM files, read again when they change; without them a self-signed certificate is made in memory.
     tls_cert_file: str = ""
     tls_private_key_file: str = ""

@@ -1,6 +1,9 @@
 """How bodies are read and unpacked."""
 
+import asyncio
 import gzip
+import random
+import time
 import zlib
 
 import pytest
@@ -59,3 +62,69 @@ async def test_gzip_with_no_body_at_all():
 async def test_what_is_not_gzip(packed):
     with pytest.raises(BadEncodingError, match="gzip"):
         await read_beginning(GzipReader(Packed(packed)), 10)
+
+
+class Longest:
+    """Measures the longest time without the event loop, in CPU seconds of this thread."""
+
+    async def __aenter__(self):
+        self.seconds = 0.0
+        self._task = asyncio.create_task(self._measure())
+        await asyncio.sleep(0)
+        return self
+
+    async def _measure(self):
+        while True:
+            before = time.thread_time()
+            await asyncio.sleep(0)
+            self.seconds = max(self.seconds, time.thread_time() - before)
+
+    async def __aexit__(self, *_):
+        await asyncio.sleep(0)
+        self._task.cancel()
+
+
+_EMPTY = gzip.compress(b"", mtime=0)
+
+
+@pytest.mark.parametrize(
+    ("beginning", "piece"),
+    [
+        pytest.param(b"", _EMPTY * (READ_BUFFER // len(_EMPTY)), id="empty members"),
+        pytest.param(b"", gzip.compress(b"x", mtime=0) * 12_000, id="members of one byte"),
+        pytest.param(b"\x1f\x8b\x08\x08\0\0\0\0\0\3", b"n" * READ_BUFFER, id="a name"),
+    ],
+)
+async def test_gzip_that_unpacks_to_nothing_ends(beginning, piece):
+    body = Packed(beginning + piece, *[piece] * 400)
+    unzipped = GzipReader(body)
+    async with Longest() as longest:
+        with pytest.raises(BadEncodingError, match="gzip: more than"):
+            await read_whole(unzipped, 10**9)
+    assert len(body.pieces) > 390
+    assert longest.seconds < 0.02
+
+
+@pytest.mark.parametrize(
+    ("content", "members"),
+    [
+        pytest.param(random.Random(1).randbytes(300), 800, id="small members"),
+        pytest.param(bytes(200_000_000), 1, id="a bomb"),
+    ],
+)
+async def test_the_event_loop_runs_while_gzip_is_unpacked(content, members):
+    packed = gzip.compress(content, 1, mtime=0) * members
+    length = members * len(content)
+    body = GzipReader(Packed(packed))
+    async with Longest() as longest:
+        while not body.at_eof():
+            length -= len(await body.readany())
+    assert not length
+    assert longest.seconds < 0.02
+
+
+async def test_gzip_that_is_flushed_after_every_few_bytes():
+    packer = zlib.compressobj(wbits=16 + zlib.MAX_WBITS)
+    pieces = [packer.compress(b"12") + packer.flush(zlib.Z_SYNC_FLUSH) for _ in range(30_000)]
+    body = Packed(*pieces, packer.flush())
+    assert await read_whole(GzipReader(body), 10**6) == b"12" * 30_000

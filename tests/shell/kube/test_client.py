@@ -903,3 +903,25 @@ def test_tls_settings_that_cannot_be_used(authority):
 
 def test_plain_http_needs_no_tls():
     assert Connection("http://x").tls_context(None) is None
+
+
+@pytest.mark.parametrize("status", [b"101 Switching Protocols", b"000 x", b"099 x"])
+@pytest.mark.parametrize("method", ["GET", "DELETE", "POST"])
+async def test_a_status_below_200_is_no_answer(status, method):
+    async def raw(reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 " + status + b"\r\nContent-Length: 2\r\n\r\n{}")
+        await writer.drain()
+        writer.close()
+
+    listener = await asyncio.start_server(raw, "127.0.0.1", 0)
+    async with listener:
+        port = listener.sockets[0].getsockname()[1]
+        connection = Connection(f"http://127.0.0.1:{port}")
+        async with KubeClient(connection, agent="test/1") as client:
+            with pytest.raises(ConnectionFailed) as failed:
+                await client.request(method, "/api/v1/pods/p")
+            assert failed.value.sent
+            with pytest.raises(ConnectionFailed):
+                async with client.stream("/api/v1/pods", params={}, read_timeout=5):
+                    pass

@@ -22,7 +22,7 @@ from app.kube.events import (
     WORKERS,
     EventRecorder,
 )
-from app.kube.transport import STRATEGIC_MERGE_PATCH
+from app.kube.transport import STRATEGIC_MERGE_PATCH, Response
 from app.model.budget import ByteBudget
 from tests.shell.kube.fakes import FakeTransport, ok, refused
 
@@ -620,3 +620,11 @@ async def test_a_long_instance_is_cut():
 def test_notes_are_cut_to_what_a_server_accepts(note, expected):
     assert truncate_note(note) == expected
     assert len(truncate_note(note).encode()) <= 1024
+
+
+async def test_an_event_that_no_api_server_has_answered_counts_as_failed():
+    transport = FakeTransport(handler=lambda _sent: Response(200, b"<html>Sign in</html>"))
+    async with running(transport) as recorder:
+        record(recorder)
+        await recorder.drain(10)
+    assert (recorder.statistics().sent, recorder.statistics().failed) == (0, 1)

@@ -2,6 +2,8 @@
 
 import base64
 import json
+import os
+import resource
 import subprocess
 import sys
 import textwrap
@@ -441,6 +443,27 @@ async def test_a_plugin_that_hangs_is_ended(write, tmp_path, monkeypatch):
     connection = write({"exec": settings})
     monkeypatch.setattr("app.kube.execplugin.PATIENCE", 0.05)
     with pytest.raises(ConnectionSettingsError, match="gave no answer"):
+        await connection.identify()
+
+
+async def test_a_plugin_that_prints_without_end_is_ended(write, tmp_path):
+    settings = plugin(tmp_path, {"token": "t"})
+    (tmp_path / "plugin").write_text(f"#!/bin/sh\necho $$ > {tmp_path}/pid\nexec cat /dev/zero\n")
+    connection = write({"exec": settings})
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(ConnectionSettingsError, match="printed more than 1048576 bytes"):
+        await connection.identify()
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
+
+
+async def test_the_end_of_a_plugins_messages_is_shown(write, tmp_path):
+    settings = plugin(tmp_path, {"token": "t"})
+    script = "#!/bin/sh\nhead -c 3000000 /dev/zero >&2\necho the reason >&2\nexit 3\n"
+    (tmp_path / "plugin").write_text(script)
+    connection = write({"exec": settings})
+    with pytest.raises(ConnectionSettingsError, match=r"exit code 3: \0+the reason$"):
         await connection.identify()
 
 

@@ -245,6 +245,12 @@ async def test_this_very_claim_is_deleted():
     assert sent.body["preconditions"] == {"uid": "u"}
 
 
+async def test_a_deletion_that_no_api_server_has_answered():
+    _, claims = requests(Response(200, b"<html>"))
+    with pytest.raises(KubeApiError, match="the answer is not an object"):
+        await claims.delete(CLAIM)
+
+
 @pytest.mark.parametrize("what", ["create", "patch", "add_finalizer", "delete"])
 async def test_nothing_leaves_a_process_that_does_not_lead(what):
     transport, claims = requests(leading=False)

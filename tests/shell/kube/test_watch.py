@@ -371,6 +371,21 @@ async def test_an_optional_kind_that_the_server_does_not_have_is_not_worth_a_war
     assert not caplog.text
 
 
+async def test_an_optional_kind_that_the_server_does_not_have_may_be_forbidden(looptime, caplog):
+    """As for kube-scheduler's role: the server checks rights before it looks for the kind."""
+    has = server(groups=GROUPS)
+    transport = FakeTransport(
+        handler=lambda sent: (
+            refused(403, "no right") if sent.path == CLAIMS.path else has.handler(sent)
+        )
+    )
+    feed = KindFeed(dataclasses.replace(CLAIMS, optional=True))
+    assert await take(watch_forever(transport, feed, rng()), 1) == [[]]
+    assert looptime < 1
+    assert not feed.served
+    assert not caplog.text
+
+
 async def test_an_optional_kind_that_may_not_be_read_is_empty_after_a_while(looptime, caplog):
     kind = dataclasses.replace(CLAIMS, optional=True)
     feed = KindFeed(kind)

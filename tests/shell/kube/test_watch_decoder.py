@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.kube.errors import Gone, KubeApiError
-from app.kube.watch_decoder import TURN, KindFeed, LineSplitter
+from app.kube.watch_decoder import MAX_LINE, TURN, KindFeed, LineSplitter
 from tests.shell.kube.fakes import (
     SERVICES,
     added,
@@ -186,3 +186,15 @@ def test_a_name_of_any_length_is_cut_in_the_log(caplog):
     assert list(feed.read([text])) == []
     assert "cannot be read" in caplog.text
     assert len(caplog.text) < 5_000
+
+
+def test_a_line_has_a_limit():
+    splitter, part = LineSplitter(), bytes(MAX_LINE // 4)
+    for _ in range(4):
+        assert splitter.feed(part) == []
+    (line,) = splitter.feed(b"\nx")
+    assert len(line) == MAX_LINE
+    for _ in range(3):
+        splitter.feed(part)
+    with pytest.raises(KubeApiError, match="watch: a line of more than 67108864 bytes"):
+        splitter.feed(part)

@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pytest
 
+from app.framework.testing import make_object
 from app.kube.errors import (
     SETTLED,
     AlreadyExists,
@@ -23,6 +24,7 @@ from app.kube.transport import MERGE_PATCH, STRATEGIC_MERGE_PATCH, Response
 from app.kube.writer import BIND_ATTEMPTS, WRITE_ATTEMPTS, KubeWriter
 from app.model.objects import PodCondition
 from app.model.pod import make_pod
+from app.model.pod_groups import PodGroup
 from app.model.status import SUCCESS
 from tests.shell.kube.fakes import FakeTransport, ok, refused
 
@@ -677,3 +679,31 @@ def test_a_patch_with_senseless_metadata():
 
 def test_a_taken_name_is_a_conflict():
     assert issubclass(AlreadyExists, Conflict)
+
+
+PAGES = {
+    "a page": Response(200, b"<html>Sign in</html>"),
+    "nothing": Response(200, b""),
+    "a list": Response(200, b"[]"),
+}
+WRITES = {
+    "deletion": lambda writer: writer.delete_pod("shop", "web-1", "u1"),
+    "status": lambda writer: writer.patch_pod_status(
+        next(iter(shown().values())), nominated_node_name="n1", now=0.0
+    ),
+    "status of a group": lambda writer: writer.patch_group_status(
+        make_object(PodGroup, {"metadata": {"name": "g", "namespace": "shop", "uid": "u"}}),
+        "/apis/scheduling.k8s.io/v1alpha2/podgroups",
+        {},
+        MERGE_PATCH,
+    ),
+    "volume": lambda writer: writer.patch_persistent_volume("v", resource_version="1", changes={}),
+}
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+@pytest.mark.parametrize("page", PAGES.values(), ids=PAGES)
+async def test_an_answer_to_a_write_that_no_api_server_gives_is_an_error(write, page):
+    transport = FakeTransport(handler=lambda _sent: page)
+    with pytest.raises(KubeApiError, match="the answer is not an object"):
+        await write(writer_of(transport))

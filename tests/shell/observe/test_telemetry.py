@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.cycle.attempt import Attempt
 from app.extender.breaker import State
 from app.extender.config import Verb
 from app.extender.errors import CallOutcome
@@ -20,7 +21,6 @@ from app.framework.testing import make_pod
 from app.observe.events import NodeSelected
 from app.observe.telemetry import log_event, log_scores, without_secrets
 from app.runtime import logs
-from app.scheduler.attempt import Attempt
 from app.state.queue.queued_pod import QueuedPod
 from app.wire.extender_v1 import Body
 from tests.shell.extender.fakes import extender

@@ -112,3 +112,41 @@ def test_debugging_messages_from_verbosity_4_on(written):
     log.debug("now")
     assert "now" in stream.getvalue()
     assert "not yet" not in stream.getvalue()
+
+
+#: What could move the cursor, forge a record or hide text on a terminal or in a viewer.
+_FORGED = "one\ntwo\rI1124 10:15:00.0 1 a.py:1] x\x1b[2J\x07\x85\x9b2J\x7f\u2028\u2029\u202e\u2066"
+_RAW = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+
+
+@pytest.mark.parametrize("logging_format", ["text", "json"])
+@pytest.mark.parametrize("value", [_FORGED, [_FORGED], {"why": _FORGED}, ValueError(_FORGED)])
+def test_control_characters_never_reach_the_log(written, logging_format, value):
+    stream = written(logging_format=logging_format)
+    logs.error(log, "Extender failed", err=value)
+    lines = stream.getvalue().split("\n")[:-1]
+    assert not [line for line in lines if _RAW.search(line)]
+    assert all(line[0] in "\t " for line in lines[1:])
+    if logging_format == "json":
+        shown = json.loads(lines[0])["err"]
+        assert shown in (value, str(value))  # a reader of JSON gets what was written
+
+
+class _Forged:
+    """A key whose ``repr`` is not harmless."""
+
+    def __repr__(self):
+        return _FORGED
+
+
+@pytest.mark.parametrize("logging_format", ["text", "json"])
+def test_tracebacks_cannot_forge_lines(written, logging_format):
+    stream = written(logging_format=logging_format)
+    try:
+        {}[_Forged()]
+    except KeyError:
+        log.exception("Failed with\n%r", _FORGED)
+    lines = stream.getvalue().split("\n")[:-1]
+    assert not [line for line in lines if _RAW.search(line)]
+    assert all(line.startswith("\t") for line in lines[1:])
+    assert "KeyError" in stream.getvalue()

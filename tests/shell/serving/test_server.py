@@ -255,6 +255,17 @@ def test_no_name_is_too_odd_for_a_certificate():
     assert pem.count(b"-----BEGIN") == 2
 
 
+@pytest.mark.parametrize("address", ["127.0.0.1", "0.0.0.0"])
+async def test_a_port_that_both_share(address):
+    shared = {"bind_address": address, "permit_port_sharing": True}
+    async with served(**shared) as first:
+        async with served(secure_port=first.port, **shared) as second:
+            assert second.port == first.port
+        with pytest.raises(ServingError, match="failed to listen"):
+            async with served(secure_port=first.port, bind_address=address):
+                pass
+
+
 # ---------------------------------------------------------------- where it listens
 
 
