@@ -28,6 +28,12 @@ _option: Final = functools.partial(click.option, show_default=True)
 
 @click.command("apiserver")
 @_option("--host", default="127.0.0.1", help="Address to listen on.")
+@click.option(
+    "--allowed-host",
+    multiple=True,
+    metavar="NAME",
+    help="Further host name in requests, with a dot in it; may be repeated.",
+)
 @_option("--port", type=PORT, default=8080, help="Port to listen on; 0 takes any free one.")
 @node_flags
 @click.option(
@@ -67,6 +73,7 @@ _option: Final = functools.partial(click.option, show_default=True)
 def _apiserver(
     *,
     host: str,
+    allowed_host: tuple[str, ...],
     port: int,
     load: tuple[Path, ...],
     kubeconfig_out: Path | None,
@@ -92,6 +99,7 @@ def _apiserver(
         raise click.UsageError(str(error)) from error
     options = ClusterOptions(
         host=host,
+        hosts=allowed_host,
         port=port,
         nodes=made_nodes(given),
         load=load,

@@ -1,7 +1,8 @@
-"""Parses YAML or JSON text into plain values with the line and column of each.
+"""Parses YAML or JSON text: ``read_documents`` with the line and column of each value, ``load_documents`` quickly.
 
 PyYAML composes the nodes; scalars are resolved as kube-scheduler's reader does (YAML 1.1 booleans and octals, no dates, no
-base-60 numbers), and the values have only JSON's types. Duplicate keys are mistakes. Escaped surrogates are read as in Go.
+base-60 numbers). For configuration the values have only JSON's types, duplicate keys are mistakes, and escaped surrogates are
+read as in Go. What aliases repeat is limited.
 """
 
 import json
@@ -21,10 +22,16 @@ _MERGE: Final = f"{_TAG}merge"
 _MAX_NODES: Final = 100_000
 """Limit of nodes in a text, against aliases of aliases ("billion laughs")."""
 _TOO_MANY: Final = f"more than {_MAX_NODES} values"
+_REPEATED: Final = f"{_TOO_MANY}: aliases repeat too much"
+_IN_ITSELF: Final = "an alias may not contain itself"
+_MAX_LEVELS: Final = 1000
+"""Levels of lists and maps in texts that are read quickly."""
 
 _INTEGER: Final = re.compile(
     r"[-+]?(?:0b[01_]+|0x[0-9a-fA-F_]+|0o?[0-7_]+|0|[1-9][0-9_]*)\Z",
 )
+_LONG_INTEGER: Final = 100
+"""Characters beyond which an integer has more than 64 bits, whatever its base."""
 _FLOAT: Final = re.compile(
     r"(?:[-+]?(?:[0-9][0-9_]*\.[0-9_]*|\.[0-9_]+)(?:[eE][-+]?[0-9]+)?"
     r"|[-+]?[0-9][0-9_]*[eE][-+]?[0-9]+|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))\Z"
@@ -65,15 +72,18 @@ def read_documents(text: str) -> YamlText:
     return YamlText(tuple(documents), tuple(problems))
 
 
+_RESOLVERS: Final[dict[Any, Any]] = {
+    first: [pair for pair in pairs if not pair[0].endswith((":timestamp", ":int", ":float"))]
+    for first, pairs in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
 class _Loader(yaml.SafeLoader):
     """SafeLoader with kube-scheduler's rules for plain scalars."""
 
-    yaml_implicit_resolvers: dict[Any, Any] = {  # noqa: RUF012 - PyYAML's own registry
-        first: [pair for pair in pairs if not pair[0].endswith((":timestamp", ":int", ":float"))]
-        for first, pairs in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }
+    yaml_implicit_resolvers: dict[Any, Any] = {**_RESOLVERS}  # noqa: RUF012 - PyYAML's own registry
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: bytes | str) -> None:
         super().__init__(text)
         self._nodes = 0
 
@@ -85,8 +95,90 @@ class _Loader(yaml.SafeLoader):
         return super().compose_node(parent, index)
 
 
-_Loader.add_implicit_resolver(f"{_TAG}int", _INTEGER, list("-+0123456789"))
-_Loader.add_implicit_resolver(f"{_TAG}float", _FLOAT, list("-+.0123456789"))
+class _FastLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]  # chosen at run time
+    """The same rules, in C if PyYAML has it."""
+
+    yaml_implicit_resolvers: dict[Any, Any] = {**_RESOLVERS}  # noqa: RUF012 - PyYAML's own registry
+
+
+for _each in (_Loader, _FastLoader):
+    _each.add_implicit_resolver(f"{_TAG}int", _INTEGER, list("-+0123456789"))
+    _each.add_implicit_resolver(f"{_TAG}float", _FLOAT, list("-+.0123456789"))
+
+
+def load_documents(text: bytes | str, *, surrogates: bool = False) -> list[Any]:
+    """All documents that are not empty. Raises YAMLError, ValueError and RecursionError.
+
+    With ``surrogates`` escaped ones are read as they are, which takes ten times as long, for 100,000 values at most.
+    """
+    if not surrogates:
+        _check_depth(text)
+    star, anchor = (b"*", b"&") if isinstance(text, bytes) else ("*", "&")
+    aliased = star in text and anchor in text  # type: ignore[operator]
+    loader = _Loader(text) if surrogates else _FastLoader(text)
+    documents = []
+    try:
+        while loader.check_node():
+            node = loader.get_node()
+            if aliased and node is not None:
+                _Repetition().check(node)
+            documents.append(loader.construct_document(node))
+    finally:
+        loader.dispose()
+    return [value for value in documents if value is not None]
+
+
+def _check_depth(text: bytes | str) -> None:
+    """Raises YAMLError for a text with too many levels, which would overflow the stack of the loader in C.
+
+    Only texts with many brackets and dashes are looked at: levels by indentation alone take too many bytes.
+    """
+    found = text.encode(errors="replace") if isinstance(text, str) else text
+    if sum(map(found.count, (b"[", b"{", b"- ", b"? "))) <= _MAX_LEVELS:
+        return
+    depth = 0
+    for event in yaml.parse(text, Loader=_FastLoader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > _MAX_LEVELS:
+                raise yaml.YAMLError("it is nested too deeply")
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+
+
+class _Repetition:
+    """Limits what the aliases of a document repeat: values as often as they occur, and levels."""
+
+    def __init__(self) -> None:
+        #: By id of a node: how many values it stands for and how deep it is; None while it is open.
+        self._sizes: dict[int, tuple[int, int] | None] = {}
+
+    def check(self, root: yaml.Node) -> None:
+        """Raises YAMLError for a document with too much repetition."""
+        size, _ = self._size(root)
+        if size - len(self._sizes) > _MAX_NODES:
+            raise yaml.YAMLError(_REPEATED)
+
+    def _size(self, node: yaml.Node) -> tuple[int, int]:
+        if id(node) in self._sizes:
+            known = self._sizes[id(node)]
+            if known is None:
+                raise yaml.YAMLError(_IN_ITSELF)
+            return known
+        self._sizes[id(node)] = None
+        size, depth = 1, 0
+        if not isinstance(node, yaml.ScalarNode):
+            inner = node.value
+            if isinstance(node, yaml.MappingNode):
+                inner = [each for pair in inner for each in pair]
+            for each in inner:
+                count, levels = self._size(each)
+                size += count
+                depth = max(depth, levels)
+        if depth >= _MAX_LEVELS:
+            raise yaml.YAMLError("it is nested too deeply")
+        self._sizes[id(node)] = size, depth + 1
+        return size, depth + 1
 
 
 def _compose(text: str) -> Iterator[yaml.Node]:
@@ -136,6 +228,23 @@ _SCALARS: Final[dict[str, Callable[[str], Any]]] = {
 }
 
 
+def _number(loader: Any, node: yaml.Node) -> Any:
+    """A number, also one with an explicit tag: base 60, which takes quadratic time, is not read.
+
+    As in go-yaml, an integer beyond 64 bits is a float. Raises ValueError for one of very many digits.
+    """
+    text = loader.construct_scalar(node)
+    if node.tag.endswith(":int") and len(text) > _LONG_INTEGER:
+        raise ValueError(f"an integer of {len(text)} digits")
+    value = _SCALARS[node.tag](text)
+    return float(value) if node.tag.endswith(":int") and not -(2**63) <= value < 2**64 else value
+
+
+for _each in (_Loader, _FastLoader):
+    _each.add_constructor(f"{_TAG}int", _number)
+    _each.add_constructor(f"{_TAG}float", _number)
+
+
 class _Reader:
     """Turns the nodes of one document into values; problems are appended to the list given."""
 
@@ -148,17 +257,20 @@ class _Reader:
 
     def read(self, node: yaml.Node, path: Path) -> Any:
         """The value of ``node``; None and a problem if it cannot be parsed."""
-        self._nodes += 1
-        if self._nodes > _MAX_NODES:
-            raise yaml.YAMLError(f"{_TOO_MANY}: aliases repeat too much")
+        self._count()
         self.marks.setdefault(path, _mark(node))
         if id(node) in self._open:
-            return self._refuse(node, path, "yaml: an alias may not contain itself")
+            return self._refuse(node, path, f"yaml: {_IN_ITSELF}")
         self._open.add(id(node))
         try:
             return self._value(node, path)
         finally:
             self._open.discard(id(node))
+
+    def _count(self) -> None:
+        self._nodes += 1
+        if self._nodes > _MAX_NODES:
+            raise yaml.YAMLError(_REPEATED)
 
     def _value(self, node: yaml.Node, path: Path) -> Any:
         if isinstance(node, yaml.MappingNode) and node.tag == f"{_TAG}map":
@@ -214,6 +326,7 @@ class _Reader:
         """YAML's ``<<``: keys that the mapping does not set come from ``source``; earlier sources come first."""
         sources = source.value if isinstance(source, yaml.SequenceNode) else [source]
         for node in sources:
+            self._count()
             if not isinstance(node, yaml.MappingNode):
                 self._refuse(node, path, "yaml: << takes a mapping or a list of mappings")
                 continue

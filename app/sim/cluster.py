@@ -2,14 +2,12 @@
 
 import asyncio
 import logging
-import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
 
 import msgspec
-import yaml
 from aiohttp import web
 
 from app.sim.api import Api
@@ -40,6 +38,7 @@ from app.sim.features import NO_FEATURES, Features
 from app.sim.http.faults import Fault, Faults
 from app.sim.http.handlers import Handlers, json_response
 from app.sim.http.server import Server, WatchLimits
+from app.sim.kubeconfig import merged_kubeconfig, write_kubeconfig
 from app.sim.manifests import ManifestError, read_manifests
 from app.sim.nodes import DRIVER, NodeOptions, device_class, make_nodes, make_slices
 from app.sim.resources.kinds import (
@@ -68,6 +67,8 @@ class ClusterOptions:
     host: str = "127.0.0.1"
     port: int = 0
     """0 means any free port."""
+    hosts: tuple[str, ...] = ()
+    """Names under which the server may be asked for, beside addresses, its ``host`` and names that nobody can register."""
     nodes: NodeOptions = field(default_factory=NodeOptions)
     load: tuple[Path, ...] = ()
     """Manifests applied at the start, in this order."""
@@ -119,6 +120,7 @@ class EmbeddedCluster:
             handlers,
             faults=self.faults,
             limits=self.options.watch,
+            hosts=(self.options.host, *self.options.hosts),
             extra=DebugSurface(self) if self.options.debug else None,
         )
         self._controllers = self._make_controllers()
@@ -165,6 +167,8 @@ class EmbeddedCluster:
 
     async def start(self) -> None:
         """Creates the objects that every cluster has, loads the manifests and listens. Raises ManifestError or OSError."""
+        if self.options.kubeconfig_out is not None:
+            merged_kubeconfig(self.options.kubeconfig_out, "")  # refused before anything is done
         for name in _NAMESPACES:
             self.api.create(NAMESPACES, "", {"metadata": {"name": name}})
         for priority_class in system_priority_classes():
@@ -284,31 +288,6 @@ async def serve(
         if ready is not None:
             ready(cluster)
         await (stop or asyncio.Event()).wait()
-
-
-def kubeconfig(url: str) -> str:
-    """Returns a kubeconfig, as YAML, for the server at ``url``."""
-    name = "embedded"
-    return yaml.safe_dump(
-        {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{"name": name, "cluster": {"server": url}}],
-            "users": [{"name": ADMIN, "user": {"token": ADMIN_TOKEN}}],
-            "contexts": [{"name": name, "context": {"cluster": name, "user": ADMIN}}],
-            "current-context": name,
-        },
-        sort_keys=False,
-    )
-
-
-def write_kubeconfig(path: Path, url: str) -> None:
-    """Writes the kubeconfig atomically, so that no reader sees a part of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.write_text(kubeconfig(url))
-    draft.chmod(0o600)
-    draft.replace(path)
 
 
 _ROOT: Final = "/debug/cluster"

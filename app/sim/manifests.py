@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import yaml
 
+from app.settings.yaml import load_documents
 from app.sim.resources.kinds import NODES, Kind, is_stored
 from app.sim.store import Object
 from app.wire.sanitize import decode
@@ -15,10 +16,6 @@ UNDECODABLE: Final = (msgspec.DecodeError, ValueError, RecursionError)
 """What msgspec raises for text that is no JSON, no UTF-8, or nested too deeply."""
 
 _JSON: Final[msgspec.json.Decoder[Any]] = msgspec.json.Decoder()
-
-
-_MAX_LEVELS: Final = 1000
-"""Levels of lists and maps in YAML."""
 
 
 class ManifestError(ValueError):
@@ -32,17 +29,6 @@ class Placed(NamedTuple):
     place: str
 
 
-class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]  # chosen at run time
-    """Reads timestamps as strings, as in JSON."""
-
-
-_TIMESTAMP: Final = "tag:yaml.org,2002:timestamp"
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag != _TIMESTAMP]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-
-
 def load_yaml(text: bytes | str) -> Any:
     """Reads one YAML document (JSON is YAML too). Raises ManifestError."""
     documents = load_all_yaml(text)
@@ -54,32 +40,11 @@ def load_yaml(text: bytes | str) -> Any:
 def load_all_yaml(text: bytes | str) -> list[Any]:
     """Reads all YAML documents that are not empty. Raises ManifestError."""
     try:
-        _check_depth(text)
-        return [part for part in yaml.load_all(text, Loader=_Loader) if part is not None]
-    except ManifestError:
-        raise
-    except (yaml.YAMLError, ValueError) as error:
+        return load_documents(text)
+    except (yaml.YAMLError, ValueError, TypeError) as error:
         raise ManifestError(f"error converting YAML to JSON: {error}") from error
     except RecursionError as error:
         raise ManifestError("error converting YAML to JSON: it is nested too deeply") from error
-
-
-def _check_depth(text: bytes | str) -> None:
-    """Raises ManifestError for a text with too many levels, which would overflow the stack of the loader in C.
-
-    Only texts with many brackets and dashes are looked at: levels by indentation alone take too many bytes.
-    """
-    found = text.encode() if isinstance(text, str) else text
-    if sum(map(found.count, (b"[", b"{", b"- ", b"? "))) <= _MAX_LEVELS:
-        return
-    depth = 0
-    for event in yaml.parse(text, Loader=_Loader):
-        if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
-            if depth > _MAX_LEVELS:
-                raise ManifestError("error converting YAML to JSON: it is nested too deeply")
-        elif isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
 
 
 def read_manifests(

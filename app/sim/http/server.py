@@ -1,8 +1,10 @@
 """The HTTP side: connections, watches that stream, faults, and the paths that name no resource."""
 
 import asyncio
+import functools
+import ipaddress
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -41,6 +43,11 @@ _MAX_BODY_BYTES: Final = 3 * 1024 * 1024
 _OPENAPI_V2_TYPE: Final = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 _AGGREGATED_TYPE: Final = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
+_OWN_SITE: Final = frozenset({"same-origin", "none"})
+"""Values of Sec-Fetch-Site: a page of this server, or the user."""
+_LOCAL_NAMES: Final = (".localhost", ".internal", ".local", ".svc", ".svc.cluster.local")
+"""Ends of host names that nobody can register: of this machine, of containers, and of a cluster's services."""
+
 Extra = Callable[[str, str, bytes], web.Response | None]
 """(method, path, body) -> the answer, or None if the path is not known."""
 
@@ -77,12 +84,15 @@ class Server:
         *,
         faults: Faults,
         limits: WatchLimits,
+        hosts: Collection[str] = (),
         extra: Extra | None = None,
     ) -> None:
+        """``hosts``: further names under which it may be asked for."""
         self._api = api
         self._handlers = handlers
         self._faults = faults
         self._limits = limits
+        self._hosts = {each.lower() for each in hosts}
         self._extra = extra
         self._watchers: set[Watcher] = set()
         self._web_server: web.Server | None = None
@@ -161,6 +171,7 @@ class Server:
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         fault = self._faults.take(request.method, request.path) if self._faults else None
         try:
+            self._refuse_pages(request.headers)
             if fault is not None:
                 await self._faults.suffer(fault)
             response = await self._respond(request)
@@ -177,6 +188,23 @@ class Server:
         if fault is not None and fault.drop_answer and request.transport is not None:
             request.transport.abort()
         return response
+
+    def _refuse_pages(self, headers: Mapping[str, str]) -> None:
+        """Refuses what a page of another site makes a browser send, and requests for names that may lead here by DNS rebinding.
+
+        Addresses are no names, and other clients send neither Origin nor Sec-Fetch-Site. Raises 403.
+        """
+        host, origin = headers.get("Host", ""), headers.get("Origin")
+        name = _host_name(host)
+        if not (name in self._hosts or _is_local(name)):
+            raise ApiError(403, "Forbidden", f"this server is not asked for as {name!r:.300}")
+        site = headers.get("Sec-Fetch-Site")
+        if site is not None:
+            own = site in _OWN_SITE
+        else:
+            own = origin is None or origin in {f"http://{host}", f"https://{host}"}
+        if not own:
+            raise ApiError(403, "Forbidden", "requests of pages of other sites are not answered")
 
     async def _respond(self, request: web.BaseRequest) -> web.StreamResponse:
         path = request.path
@@ -263,6 +291,25 @@ class Server:
             clock.stop()
             watcher.close()
             self._watchers.discard(watcher)
+
+
+def _host_name(host: str) -> str:
+    """The name or address in a Host header, in lower case."""
+    if host.startswith("["):
+        return host[1:].partition("]")[0].lower()
+    return host.partition(":")[0].rstrip(".").lower()
+
+
+@functools.lru_cache(maxsize=256)
+def _is_local(name: str) -> bool:
+    """Whether no site can make a browser look up this name here: an address, one label, or the end of a private name."""
+    if "." not in name or name.endswith(_LOCAL_NAMES):
+        return True
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
 
 
 async def _stream(request: web.BaseRequest, watcher: Watcher) -> web.StreamResponse:

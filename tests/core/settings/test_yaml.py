@@ -1,9 +1,10 @@
 import time
 
 import pytest
+import yaml
 
 from app.settings.problems import Mark
-from app.settings.yaml import read_documents
+from app.settings.yaml import load_documents, read_documents
 
 
 def read(text):
@@ -53,6 +54,7 @@ def problems(text):
 )
 def test_scalars_mean_what_they_mean_to_kube_scheduler(scalar, value):
     assert read(f"a: {scalar}").value == {"a": value}
+    assert load_documents(f"a: {scalar}") == [{"a": value}]
 
 
 def test_every_key_and_item_has_its_place():
@@ -189,3 +191,68 @@ def test_escaped_surrogates_are_read_as_in_go(escaped, meant):
     (mistake,) = problems(f'a: !!int "{escaped}"')
     assert meant in mistake
     assert mistake.encode()
+
+
+def doubled(leaf, pattern, levels=40):
+    """Each level refers to the one before twice, as ``pattern`` says."""
+    lines = [f"x0: &x0 {leaf}"]
+    for level in range(levels):
+        inner = pattern.replace("*", f"*x{level}")
+        lines.append(f"x{level + 1}: &x{level + 1} {inner}")
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(doubled("[1]", "[*, *]"), id="lists"),
+        pytest.param(doubled("{a: 1}", "{p: *, q: *}"), id="mappings"),
+        pytest.param(doubled("{a: 1}", "{<<: [*, *]}"), id="merges"),
+        pytest.param(doubled("{}", "{<<: [*, *]}"), id="merges of nothing"),
+        pytest.param(doubled("[1]", "[*]", 3000), id="levels"),
+        pytest.param("a: &a [*a]", id="itself"),
+    ],
+)
+def test_aliases_cannot_take_memory_or_time(text):
+    started = time.thread_time()
+    assert problems(text)
+    with pytest.raises(yaml.YAMLError, match=r"alias|nested too deeply"):
+        load_documents(text)
+    assert time.thread_time() - started < 10
+
+
+def test_aliases_that_repeat_little_are_read():
+    text = "base: &b {a: 1, b: [2]}\nother: {<<: *b, a: 3}\nsame: *b\n--- \n---\nx: 1"
+    first = {"base": {"a": 1, "b": [2]}, "other": {"a": 3, "b": [2]}, "same": {"a": 1, "b": [2]}}
+    assert load_documents(text) == load_documents(text.encode()) == [first, {"x": 1}]
+    large = f"a: &a 1\nb: *a\nc: [{'v, ' * 110_000}]"
+    assert len(load_documents(large)[0]["c"]) == 110_000
+
+
+@pytest.mark.parametrize(
+    ("scalar", "value"),
+    [
+        ("18446744073709551615", 2**64 - 1),
+        ("18446744073709551616", float(2**64)),
+        ("-9223372036854775809", float(-(2**63) - 1)),
+    ],
+)
+def test_long_integers_as_in_go_yaml(scalar, value):
+    assert load_documents(f"a: {scalar}") == [{"a": value}]
+
+
+@pytest.mark.parametrize("scalar", ["9" * 5000, "0x" + "f" * 5000])
+def test_integers_of_very_many_digits_are_refused(scalar):
+    with pytest.raises(ValueError, match=r"an integer of 500[02] digits"):
+        load_documents(f"a: {scalar}")
+
+
+@pytest.mark.parametrize("tag", ["", "!!int ", "!!float "])
+def test_base_60_takes_no_time(tag):
+    started = time.thread_time()
+    text = ":".join(["59"] * 500_000)
+    try:
+        assert load_documents(f"a: {tag}{text}") == [{"a": text}]
+    except ValueError:
+        assert tag
+    assert time.thread_time() - started < 5

@@ -1,6 +1,7 @@
 """The cluster as a whole: what it is made of, what it loads, how it is served."""
 
 import asyncio
+import re
 
 import aiohttp
 import pytest
@@ -8,6 +9,7 @@ import yaml
 from kubernetes_asyncio import client as kubernetes
 from kubernetes_asyncio import watch
 
+from app.kube.kubeconfig import load_connection
 from app.sim import (
     ClusterOptions,
     EmbeddedCluster,
@@ -162,6 +164,68 @@ async def test_serve_writes_a_kubeconfig_and_stops(tmp_path) -> None:
     assert out.stat().st_mode & 0o077 == 0
     with pytest.raises(OSError, match="Connect"):
         await asyncio.open_connection("127.0.0.1", cluster.port)
+
+
+_OTHER = """\
+apiVersion: v1
+kind: Config
+preferences: {colors: true}
+clusters:
+- {name: work, cluster: {server: "https://work:6443", certificate-authority-data: Zm9v}}
+users:
+- {name: kubernetes-admin, user: {token: the-only-copy}}
+contexts:
+- {name: work, context: {cluster: work, user: kubernetes-admin, namespace: shop}}
+current-context: work
+"""
+
+
+async def test_a_kubeconfig_keeps_what_is_in_it(tmp_path) -> None:
+    file, link = tmp_path / "config", tmp_path / "link"
+    file.write_text(_OTHER)
+    link.symlink_to(file)
+    for _ in range(2):
+        async with EmbeddedCluster(ClusterOptions(kubeconfig_out=link)) as cluster:
+            config = yaml.safe_load(file.read_text())
+            assert link.is_symlink()
+            assert file.stat().st_mode & 0o077 == 0
+            before = yaml.safe_load(_OTHER)
+            for section in ("clusters", "users", "contexts"):
+                assert config[section][:-1] == before[section]
+            assert config["preferences"] == {"colors": True}
+            assert config["current-context"] == "embedded"
+            assert load_connection(kubeconfig=str(file), wall=lambda: 0.0).server == cluster.url
+    assert [path.name for path in sorted(tmp_path.iterdir())] == ["config", "link"]
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        ("a: [", "it is no YAML"),
+        ("- a", "it is no kubeconfig"),
+        ("kind: Pod", "it is no kubeconfig"),
+        ("a: 1\n---\nb: 1", "it is no kubeconfig"),
+        ("users: {a: 1}", "its users are no list of objects"),
+        ("users: [a]", "its users are no list of objects"),
+        ("users: [{name: embedded, user: {token: mine}}]", "it has another user 'embedded'"),
+        ("users: [{name: embedded}]", "it has another user 'embedded'"),
+        (
+            "clusters: [{name: embedded, cluster: {server: 'https://a'}}]",
+            "it has another cluster 'embedded'",
+        ),
+        (
+            "contexts: [{name: embedded, context: {cluster: a, user: b}}]",
+            "it has another context 'embedded'",
+        ),
+    ],
+)
+async def test_a_kubeconfig_that_cannot_be_merged_stays(tmp_path, content, why) -> None:
+    out = tmp_path / "config"
+    out.write_text(content)
+    with pytest.raises(ManifestError, match=rf"^{re.escape(str(out))}: .*: {why}"):
+        await serve(ClusterOptions(kubeconfig_out=out))
+    assert out.read_text() == content
+    assert list(tmp_path.iterdir()) == [out]
 
 
 async def test_a_port_in_use_is_an_error(cluster: EmbeddedCluster) -> None:

@@ -9,6 +9,7 @@ from app.sim.api import Api
 from app.sim.errors import ApiError
 from app.sim.resources.kinds import BY_RESOURCE
 from tests.shell.sim.client import (
+    APPLY,
     CONFIG_MAPS,
     LEASES,
     NODES,
@@ -153,6 +154,19 @@ async def test_a_deeply_nested_object_is_400_not_500(client: Client) -> None:
     deep = '{"metadata":{"name":"a"},"x":%s}' % ("[" * 900 + "]" * 900)
     answer = await client.post(CONFIG_MAPS, deep.encode())
     assert (answer.status, answer.message) == (400, "the object provided is nested too deeply")
+
+
+async def test_aliases_that_repeat_too_much_are_400(client: Client) -> None:
+    levels = [f"x{n + 1}: &x{n + 1} [{', '.join([f'*x{n}'] * 10)}]" for n in range(9)]
+    bomb = "\n".join(["kind: ConfigMap", "metadata: {name: a}", "x0: &x0 [1]", *levels]).encode()
+    answer = await client.request("POST", CONFIG_MAPS, bomb, content_type="application/yaml")
+    assert answer.status == 400
+    assert "aliases repeat too much" in answer.message
+    answer = await client.request(
+        "PATCH", f"{CONFIG_MAPS}/a?fieldManager=x", bomb, content_type=APPLY
+    )
+    assert answer.status == 400
+    assert await client.names(CONFIG_MAPS) == []
 
 
 async def test_a_wrongly_shaped_object_is_400_not_500(client: Client) -> None:
