@@ -28,6 +28,14 @@ from app.framework.interface import (
     reject,
     reject_first,
 )
+from app.framework.optional import (
+    AcceptsAll,
+    ColumnScore,
+    OnlyNarrows,
+    SteadySkip,
+    UndecidedOnly,
+    ZeroNormalized,
+)
 from app.framework.per_node import NodeFilter, NodeInfo, NodeScore, node_infos
 from app.model.cluster_event import Action, ClusterEvent, Resource
 from app.model.objects import (
@@ -75,6 +83,7 @@ __all__ = [
     "MEMORY_ROW",
     "SKIP",
     "SUCCESS",
+    "AcceptsAll",
     "Action",
     "CSINode",
     "CSIStorageCapacity",
@@ -82,6 +91,7 @@ __all__ = [
     "ClusterEvent",
     "Code",
     "Codes",
+    "ColumnScore",
     "CycleState",
     "Diagnosis",
     "Effects",
@@ -102,6 +112,7 @@ __all__ = [
     "NodeLocal",
     "NodeScore",
     "NodeTable",
+    "OnlyNarrows",
     "PermitResult",
     "PersistentVolume",
     "PersistentVolumeClaim",
@@ -121,14 +132,17 @@ __all__ = [
     "Service",
     "StatefulSet",
     "Status",
+    "SteadySkip",
     "StorageClass",
     "Taint",
     "Toleration",
+    "UndecidedOnly",
     "Verdicts",
     "View",
     "VolumeAttachment",
     "WaitingPod",
     "WaitingPods",
+    "ZeroNormalized",
     "default_normalize",
     "node_infos",
     "reject",

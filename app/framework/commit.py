@@ -18,6 +18,7 @@ from app.framework.interface import (
     ReservePlugin,
     RevocablePlugin,
 )
+from app.framework.plugin_class import has, method_of
 from app.framework.probe import (
     BIND,
     PERMIT,
@@ -48,8 +49,10 @@ class CommitPoints:
         self._reserve = cast("Sequence[ReservePlugin]", plugins.at("reserve"))
         self._permit = cast("Sequence[PermitPlugin]", plugins.at("permit"))
         self._pre_bind = cast("Sequence[PreBindPlugin]", plugins.at("preBind"))
+        #: With their ``pre_bind_pre_flight``; None if a plugin has none.
+        self._pre_flights = [(p, method_of(p, "pre_bind_pre_flight")) for p in self._pre_bind]
         self._revocable = [
-            cast("RevocablePlugin", p) for p in self._pre_bind if hasattr(p, "undo_pre_bind")
+            cast("RevocablePlugin", p) for p in self._pre_bind if has(p, "undo_pre_bind")
         ]
         self._bind = cast("Sequence[BindPlugin]", plugins.at("bind"))
         self._post_bind = cast("Sequence[PostBindPlugin]", plugins.at("postBind"))
@@ -106,8 +109,7 @@ class CommitPoints:
     def pre_bind_work(self, state: CycleState, pod: Pod, node_name: str) -> list[PreBindPlugin]:
         """The PreBind plugins with something to do. Raises SchedulingError."""
         work = []
-        for plugin in self._pre_bind:
-            flight = getattr(plugin, "pre_bind_pre_flight", None)
+        for plugin, flight in self._pre_flights:
             status = SUCCESS if flight is None else flight(state, pod, node_name)
             if status.ok:
                 work.append(plugin)
@@ -203,7 +205,7 @@ class CommitPoints:
     def pod_group_post_filter(self) -> PodGroupPostFilterPlugin | None:
         """The first PostFilter plugin that preempts for groups; None if there is none."""
         for plugin in self._post_filter:
-            if hasattr(plugin, "pod_group_post_filter"):
+            if has(plugin, "pod_group_post_filter"):
                 return cast("PodGroupPostFilterPlugin", plugin)
         return None
 

@@ -18,11 +18,19 @@ from app.framework.interface import (
     Plugin,
     PreFilterResult,
     Verdicts,
-    registrations_of,
 )
-from app.framework.plugin_class import fault_of
+from app.framework.optional import (
+    AcceptsAll,
+    ByTraits,
+    ColumnScore,
+    OnlyNarrows,
+    SteadySkip,
+    ZeroNormalized,
+)
+from app.framework.plugin_class import fault_of, has, method_of, registrations_of
 from app.model.cluster_event import Action, Resource
-from app.model.pod import LabelSet, Pod
+from app.model.objects import PodSpec
+from app.model.pod import LabelSet, Pod, PodTemplate
 from app.model.status import SUCCESS, Code, Status
 from app.state.columns.resources import Int64
 from app.state.table import NodeTable
@@ -58,12 +66,13 @@ def check(plugin: Plugin, table: NodeTable, pods: Iterable[Pod]) -> None:
     checks.run(checks.of_the_class)
     for pod in pods:
         checks.run(checks.of_concerns, pod)
-        if hasattr(plugin, "filter"):
+        if has(plugin, "filter"):
             checks.run(checks.of_filter, pod)
-        if hasattr(plugin, "score"):
+        if has(plugin, "score"):
             checks.run(checks.of_score, pod)
-        if hasattr(plugin, "reserve"):
+        if has(plugin, "reserve"):
             checks.run(checks.of_reserve, pod)
+        checks.run(checks.of_offers, pod)
         checks.run(checks.of_hints, pod)
     if checks.faults:
         lines = "\n".join(f"- {fault}" for fault in checks.faults)
@@ -106,7 +115,7 @@ class _Checks:
 
     def of_concerns(self, pod: Pod) -> None:
         """The plugin neither rejects nor scores for a pod that it declares not to apply to."""
-        concerns = getattr(self._plugin, "concerns", None)
+        concerns = method_of(self._plugin, "concerns")
         concerned: object = concerns is None or concerns(pod.template)
         if not isinstance(concerned, bool):
             raise _Broken(f"concerns returns {_kind(concerned)}, not a bool")
@@ -115,9 +124,9 @@ class _Checks:
         where = f"concerns is false, but pods like {pod.name} are"
         if self._pre_filter(CycleState(), pod).status.code.rejected:
             self._fault(f"{where} rejected by pre_filter")
-        if hasattr(self._plugin, "filter") and any(self._ask_again(pod).values()):
+        if has(self._plugin, "filter") and any(self._ask_again(pod).values()):
             self._fault(f"{where} rejected by filter")
-        state = self._before_score(pod) if hasattr(self._plugin, "score") else None
+        state = self._before_score(pod) if has(self._plugin, "score") else None
         if state is not None and any(self._scores(state, pod, self._all()).values()):
             self._fault(f"{where} scored")
 
@@ -150,7 +159,7 @@ class _Checks:
         return state if self._pre_filter(state, pod).status.ok else None
 
     def _pre_filter(self, state: CycleState, pod: Pod) -> PreFilterResult:
-        pre_filter = getattr(self._plugin, "pre_filter", None)
+        pre_filter = method_of(self._plugin, "pre_filter")
         result: object = SUCCESS if pre_filter is None else pre_filter(state, pod)
         if not isinstance(result, Status | PreFilterResult):
             raise _Broken(f"pre_filter returns {_kind(result)}, not a Status or a PreFilterResult")
@@ -273,7 +282,7 @@ class _Checks:
     def _before_score(self, pod: Pod) -> CycleState | None:
         """The cycle state before Score; None if the plugin does not score the pod."""
         state = self._after_pre_filter(pod) or CycleState()
-        pre_score = getattr(self._plugin, "pre_score", None)
+        pre_score = method_of(self._plugin, "pre_score")
         if pre_score is None:
             return state
         status: object = pre_score(state, pod, self._all())
@@ -287,7 +296,7 @@ class _Checks:
         scores = np.zeros(view.n, np.int64) if said is None else said
         _check_array("score's answer", scores, np.int64, view.n)
         final, author = scores, "score"
-        if hasattr(self._plugin, "normalize"):
+        if has(self._plugin, "normalize"):
             given, author = scores.copy(), "normalize"
             final = self._plugin.normalize(state, pod, given, view)
             _check_array("normalize's answer", final, np.int64, view.n)
@@ -298,11 +307,111 @@ class _Checks:
             raise _Broken(f"{author} gives {wrong[0]}: outside of 0 to {MAX_NODE_SCORE}")
         return dict(zip(view.rows.tolist(), scores.tolist(), strict=True))
 
+    # ------------------------------------------------------------ optional base classes
+
+    def of_offers(self, pod: Pod) -> None:
+        """The promises of optional base classes (app.framework.optional) hold for the given nodes."""
+        plugin = self._plugin
+        if isinstance(plugin, SteadySkip):
+            self._check_steady(plugin, pod)
+        if isinstance(plugin, ByTraits):
+            self._check_traits(plugin, pod)
+        if isinstance(plugin, ColumnScore):
+            self._check_column(plugin, pod)
+        if isinstance(plugin, ZeroNormalized):
+            self._check_zero(plugin, pod)
+        state = self._after_pre_filter(pod) if has(plugin, "filter") else None
+        if state is None:
+            return
+        rejected = any(self._ask(state, pod, self._all()).values())
+        if isinstance(plugin, AcceptsAll) and plugin.accepts_all(state, pod) and rejected:
+            self._fault("accepts_all is true, but filter rejects a node")
+        if isinstance(plugin, OnlyNarrows) and plugin.only_narrows(state) and rejected:
+            self._check_narrows(state, pod)
+
+    def _check_column(self, plugin: ColumnScore, pod: Pod) -> None:
+        column = plugin.column(pod)
+        if column is not None and len(column) < self._table.size:
+            raise _Broken(f"column gives {len(column)} scores for {self._table.size} rows")
+        scores = self._scores(CycleState(), pod, self._all())
+        kept = np.zeros(self._table.size, np.int64) if column is None else column
+        if any(scores[row] != kept[row] for row in scores):
+            self._fault("column and score differ")
+
+    def _check_zero(self, plugin: ZeroNormalized, pod: Pod) -> None:
+        state = self._before_score(pod)
+        if state is None or not self._table.node_count:
+            return
+        view = self._all()
+        scores = self._plugin.normalize(state, pod, np.zeros(view.n, np.int64), view)
+        if (scores != plugin.ZERO_NORMALIZED).any():
+            self._fault(f"normalize does not give {plugin.ZERO_NORMALIZED} where all scores are 0")
+
+    def _check_traits(self, plugin: ByTraits, pod: Pod) -> None:
+        traits = plugin.traits(pod)
+        if traits is None:
+            return
+        view = self._all()
+        groups = list(zip(*(trait.of(view).tolist() for trait in traits), strict=True))
+        group_of = dict(zip(view.rows.tolist(), groups or [()] * view.n, strict=True))
+        results: list[tuple[str, Mapping[int, object]]] = []
+        if has(self._plugin, "filter"):
+            results.append(("filter", self._ask_again(pod)))
+        state = self._before_score(pod) if has(self._plugin, "score") else None
+        if state is not None:
+            results.append(("score", self._scores(state, pod, view)))
+        for method, by_row in results:
+            first: dict[object, object] = {}
+            same = [first.setdefault(group_of[row], v) == v for row, v in by_row.items()]
+            if not all(same):
+                self._fault(f"{method} differs between nodes with equal traits")
+
+    def _check_narrows(self, state: CycleState, pod: Pod) -> None:
+        """No rejected node becomes feasible by a pod that is added to it."""
+        for row, verdict in self._ask(state, pod, self._all()).items():
+            if verdict is None:
+                continue
+            view = DryRunView(self._table, np.array([row], np.intp))
+            name = self._table.names[row]
+            view.add(0, msgspec.structs.replace(pod, name="guest", uid="guest", node_name=name))
+            if self._ask(state, pod, view)[row] is None:
+                raise _Broken(f"only_narrows is true, but a pod added to {name} makes it feasible")
+
+    def _check_steady(self, plugin: SteadySkip, pod: Pod) -> None:
+        """A skipped pod is skipped beside a plain pod with its labels, too."""
+        before = self._skips(plugin, pod)
+        for row in self._table.live_rows()[:1].tolist():
+            guest = msgspec.structs.replace(
+                pod, name="guest", uid="guest", template=PodTemplate(PodSpec())
+            ).on(self._table.names[row])
+            self._table.add_pod(guest)
+            try:
+                after = self._skips(plugin, pod)
+            finally:
+                self._table.remove_pod(guest)
+            for method in before - after:
+                self._fault(f"{method} skips a pod that it does not skip beside a plain pod")
+
+    def _skips(self, plugin: SteadySkip, pod: Pod) -> set[str]:
+        """The methods that skip the pod and promise to do so as long as the surroundings are the same."""
+        state, skips = CycleState(), set()
+        if (
+            has(self._plugin, "pre_filter")
+            and self._pre_filter(state, pod).status.code is Code.Skip
+        ):
+            skips.add("pre_filter")
+        pre_score = method_of(self._plugin, "pre_score")
+        steady = pre_score is not None and plugin.skips_scoring_steadily(pod.template)
+        if steady and pre_score is not None:
+            status: Status = pre_score(state, pod, self._all())
+            skips |= {"pre_score"} if status.code is Code.Skip else set()
+        return skips
+
     # ------------------------------------------------------------ reserve
 
     def of_reserve(self, pod: Pod) -> None:
         """Unreserve may be called twice, and without Reserve."""
-        if not hasattr(self._plugin, "unreserve"):
+        if not has(self._plugin, "unreserve"):
             return
         for row in self._table.live_rows()[:1].tolist():
             name = self._table.names[row]

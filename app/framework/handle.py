@@ -30,6 +30,12 @@ class EvictionProgress(Protocol):
     def end(self, uid: str, *, evicted: bool) -> bool:
         """The eviction has ended, successfully or not. Returns whether the preemptor can be tried again at once."""
 
+    def waits_for(self, uid: str, victim: Pod) -> bool:
+        """Whether the preemptor is held since the watch does not show yet that its last victim ends."""
+
+    def lapse(self, uid: str) -> None:
+        """The preemptor is held no longer, whatever the watch shows."""
+
 
 class Eviction(msgspec.Struct, frozen=True):
     """The pods to evict for a preemptor; ``victims`` most important first."""

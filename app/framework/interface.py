@@ -14,7 +14,7 @@ they write to the API server through ``Effects``.
 Order, skipping and errors follow kube-scheduler's rules (docs/spec/framework.md).
 """
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, ClassVar, Final, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
@@ -25,7 +25,7 @@ from app.framework.diagnosis import Diagnosis
 from app.framework.handle import Effects, Handle
 from app.framework.placements import Placements
 from app.model.cluster_event import Action, ClusterEvent, Resource
-from app.model.pod import Pod, PodTemplate
+from app.model.pod import Pod
 from app.model.pod_groups import GroupKey
 from app.model.status import Code, Status
 from app.state.columns.labels import Mask
@@ -209,13 +209,6 @@ class Plugin(Protocol):
     NAME: ClassVar[str]
 
 
-class SteadySkip:
-    """Base of plugins whose PreFilter and PreScore, once they have skipped a pod, skip it until its surroundings change.
-
-    These are the pod itself, objects other than pods, and pods with affinity terms (NodeTable.surroundings).
-    """
-
-
 class NodeLocal:
     """Base of plugins whose result for a row depends only on that row, the pod's template and ``epoch()``.
 
@@ -227,6 +220,13 @@ class NodeLocal:
     def epoch(self) -> Hashable:
         """A value for everything else that the results depend on; when it changes, all rows are computed again."""
         return None
+
+
+class Need(NamedTuple):
+    """A point that must run before another one, and the plugin's error if the profile disables it."""
+
+    point: str
+    error: str
 
 
 class NoArguments:
@@ -266,11 +266,7 @@ class PreFilterPlugin(Plugin, Protocol):
 
 
 class FilterPlugin(Plugin, Protocol):
-    """Rejects nodes.
-
-    With ``UNDECIDED_ONLY = True`` the view leaves out rows that PreFilter or an earlier filter has rejected. The
-    default is all rows, because selecting rows costs more than a cheap filter.
-    """
+    """Rejects nodes."""
 
     def filter(self, state: CycleState, pod: Pod, view: View) -> Verdicts | None:
         """None if every row of the view is feasible."""
@@ -291,11 +287,7 @@ class ScorePlugin(Plugin, Protocol):
 
 
 class NormalizePlugin(ScorePlugin, Protocol):
-    """Scores nodes relative to each other.
-
-    A ``NodeLocal`` plugin may have ``ZERO_NORMALIZED``: the score that ``normalize`` gives to all nodes if their raw
-    scores are all 0. ``normalize`` need not be called then.
-    """
+    """Scores nodes relative to each other."""
 
     def normalize(self, state: CycleState, pod: Pod, scores: Int64, view: View) -> Int64:
         """int64[n], 0 to 100, from the raw scores of all feasible nodes."""
@@ -401,48 +393,6 @@ class PlacementNormalizePlugin(PlacementScorePlugin, Protocol):
 
     def normalize_placements(self, scores: Int64) -> Int64:
         """int64[k], 0 to 100, from the scores of all placements. Raises SchedulingError."""
-
-
-def points_of(plugin: type | Plugin) -> frozenset[str]:
-    """The configuration names of the extension points at which a profile may list a plugin (class).
-
-    These are the points for which it has a method, and its ``IDLE_AT``: points of kube-scheduler's plugin of that name
-    at which this one has nothing to do.
-    """
-    idle: frozenset[str] = getattr(plugin, "IDLE_AT", frozenset())
-    return idle.union(point for point in POINT_METHODS if acts_at(plugin, point))
-
-
-class Need(NamedTuple):
-    """A point that must run before another one, and the plugin's error if the profile disables it."""
-
-    point: str
-    error: str
-
-
-def needs_of(plugin: type | Plugin) -> Mapping[str, Need]:
-    """The plugin's ``NEEDS`` by extension point; empty by default."""
-    needs: Mapping[str, Need] = getattr(plugin, "NEEDS", {})
-    return needs
-
-
-def acts_at(plugin: type | Plugin, point: str) -> bool:
-    """Whether a plugin (class) has a method for an extension point, given by its name in the configuration."""
-    return callable(getattr(plugin, POINT_METHODS.get(point, ""), None))
-
-
-def concerned(plugin: Plugin, template: PodTemplate) -> bool:
-    """Whether a plugin applies to pods of this template, from PreFilter to Score: its ``concerns`` may say that it does not."""
-    concerns: Callable[[PodTemplate], bool] | None = getattr(plugin, "concerns", None)
-    return concerns is None or concerns(template)
-
-
-def registrations_of(plugin: Plugin) -> Iterable[EventRegistration] | None:
-    """The events that a plugin registers; None if it has no ``events_to_register`` (any event then wakes its pods)."""
-    method: Callable[[], Iterable[EventRegistration]] | None = getattr(
-        plugin, "events_to_register", None
-    )
-    return None if method is None else method()
 
 
 def default_normalize(scores: Int64, *, reverse: bool = False) -> Int64:

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from app.framework.classes import ClassesByTraits, Trait
 from app.framework.diagnosis import NONE
 from app.framework.interface import (
     MAX_NODE_SCORE,
@@ -17,26 +18,23 @@ from app.framework.interface import (
     FilterPlugin,
     PreFilterPlugin,
     PreFilterResult,
-    PreScorePlugin,
-    ScorePlugin,
     Verdicts,
 )
+from app.framework.optional import SteadySkip
 from app.framework.probe import Stopwatch
-from app.framework.ranking import INFEASIBLE, Classes, Ranking, Totals
-from app.model.pod import Pod
+from app.framework.profile import Scorer
+from app.framework.ranking import INFEASIBLE, Ranking, Totals
+from app.model.pod import Pod, PodTemplate
 from app.model.status import Code, SchedulingError, Status
 from app.state.columns.labels import Mask
 from app.state.columns.resources import Int64
 from app.state.nominations import PodsByRow
 from app.state.table import NodeTable
-from app.state.view import MAX_CLASSES, Rows, Trait, View, dry_run_with
+from app.state.view import Rows, View, dry_run_with
 
 #: Up to this many rows are ranked one by one, which is faster than array calls.
 _FEW_ROWS: Final = 4
 
-#: The limits for the values of a trait and the number of traits, which are combined in an integer of 64 bits.
-_MOST_VALUES: Final = 2**12
-_MOST_TRAITS: Final = 5
 _NO_CHANGE: Final = (np.zeros(0, np.intp), None)
 
 Text = Callable[[int], tuple[str, ...]]
@@ -139,6 +137,17 @@ def weighted(scores: Int64, weight: int) -> Int64:
     return scores if weight == 1 else weight * scores
 
 
+class FilterPlan(NamedTuple):
+    """The plugins of Filter in attempts in which the same plugins are skipped.
+
+    ``skipped``: names of the skipped plugins. ``wide``: the other filters that are not NodeLocal, with their
+    positions in the profile; they run in each attempt.
+    """
+
+    skipped: frozenset[str]
+    wide: Sequence[tuple[int, FilterPlugin]]
+
+
 class NodeLocalPlugins:
     """The NodeLocal filters and scores of a profile by their position at the extension point, and the other filters."""
 
@@ -146,7 +155,7 @@ class NodeLocalPlugins:
         self,
         filters: Mapping[int, FilterPlugin],
         wide_filters: Sequence[tuple[int, FilterPlugin]],
-        scores: Mapping[int, tuple[ScorePlugin, int]],
+        scores: Sequence[Scorer],
         epochs: Sequence[Epoch],
         watch: Stopwatch,
         weights: int,
@@ -154,7 +163,6 @@ class NodeLocalPlugins:
         """``weights``: the sum of the weights of all scores of the profile."""
         self.filters: Final = filters
         self.wide_filters: Final = wide_filters
-        #: Plugin and weight.
         self.scores: Final = scores
         self.epochs: Final = epochs
         self.watch: Final = watch
@@ -163,9 +171,38 @@ class NodeLocalPlugins:
             np.int16, np.min_scalar_type(-MAX_NODE_SCORE * weights)
         )
 
+        #: Of memos that have none yet.
+        self.no_total: Final[Totals] = np.zeros(0, self.total_type)
+        self.no_ranking: Final = Ranking(self.total_type)
+        self._nothing_rejected = FilterArrays(0)
+        self._plans: Final[dict[frozenset[str], FilterPlan]] = {}
+        self._active: Final[dict[frozenset[str], Sequence[tuple[int, FilterPlugin]]]] = {}
+
     def epoch(self) -> tuple[Hashable, ...]:
         """A value that changes when every row must be computed again."""
         return tuple([epoch() for epoch in self.epochs])
+
+    def plan(self, skipped: frozenset[str]) -> FilterPlan:
+        """The plan of attempts in which these plugins are skipped."""
+        plan = self._plans.get(skipped)
+        if plan is None:
+            wide = [(i, p) for i, p in self.wide_filters if p.NAME not in skipped]
+            plan = self._plans[skipped] = FilterPlan(skipped, wide)
+        return plan
+
+    def nothing_rejected(self, size: int) -> FilterArrays:
+        """Verdicts that reject none of so many rows. Must not be changed."""
+        if len(self._nothing_rejected.plugin) != size:
+            self._nothing_rejected = FilterArrays(size)
+        return self._nothing_rejected
+
+    def active_filters(self, skipped: frozenset[str]) -> Sequence[tuple[int, FilterPlugin]]:
+        """The NodeLocal filters that are not among the ``skipped`` ones, with their positions in the profile."""
+        active = self._active.get(skipped)
+        if active is None:
+            active = [(i, p) for i, p in self.filters.items() if p.NAME not in skipped]
+            self._active[skipped] = active
+        return active
 
 
 def check_scores(name: str, scores: Int64) -> None:
@@ -192,59 +229,10 @@ def _same_columns(some: Columns, others: Columns) -> bool:
     )
 
 
-class FilterPlan(NamedTuple):
-    """The plugins of Filter in attempts in which the same plugins are skipped.
-
-    ``skipped``: names of the skipped plugins. ``wide``: the other filters that are not NodeLocal, with their
-    positions in the profile; they run in each attempt.
-    """
-
-    skipped: frozenset[str]
-    wide: Sequence[tuple[int, FilterPlugin]]
-
-
-class ClassesByTraits:
-    """Numbers rows by their traits; rows with equal traits are in one class."""
-
-    def __init__(self, traits: Sequence[Trait]) -> None:
-        self._traits = traits
-        self._number_of: Final[dict[int, int]] = {}
-        #: Whether there are too many classes.
-        self.crowded = False
-
-    @property
-    def room(self) -> int:
-        """Every class is below it."""
-        return MAX_CLASSES if self._traits else 1
-
-    def again(self, traits: Sequence[Trait]) -> "ClassesByTraits | None":
-        """These classes, for further rows; None if those by ``traits`` are others."""
-        if not self.are_by(traits):
-            return None
-        self._traits = traits  # what is counted may be counted elsewhere now
-        return self
-
-    def are_by(self, traits: Sequence[Trait]) -> bool:
-        """Whether classes by other traits would be the same."""
-        return [t.key for t in traits] == [t.key for t in self._traits]
-
-    def of(self, view: View) -> Classes | None:
-        """uint8[n]; None if there are no traits or the classes are ``crowded``."""
-        if not self._traits or self.crowded:
-            return None
-        mixed = np.zeros(view.n, np.int64)
-        for trait in self._traits:
-            values = trait.of(view)
-            self.crowded = self.crowded or bool((values >= _MOST_VALUES).any())
-            mixed = mixed * _MOST_VALUES + values
-        found, places = np.unique(mixed, return_inverse=True)
-        known = self._number_of
-        if self.crowded or len(found) > MAX_CLASSES or len(self._traits) > _MOST_TRAITS:
-            self.crowded = True
-            return None
-        numbers = [known.setdefault(value, len(known)) for value in found.tolist()]
-        self.crowded = len(known) > MAX_CLASSES
-        return None if self.crowded else np.array(numbers, np.uint8)[places]
+#: What memos have before they need arrays of their own: a template that occurs once never does.
+_NO_VERDICTS: Final = FilterArrays(0)
+_NO_NUMBERS: Final[Int64] = np.zeros(0, np.int64)
+_ONE_CLASS: Final = ClassesByTraits(())
 
 
 class TemplateMemo:
@@ -254,30 +242,38 @@ class TemplateMemo:
     computed again. While a ``ranking`` suffices, it is all that is kept. ``state`` has what PreFilter and PreScore of these plugins wrote.
     """
 
-    def __init__(self, plugins: NodeLocalPlugins, table: NodeTable) -> None:
+    def __init__(
+        self,
+        plugins: NodeLocalPlugins,
+        table: NodeTable,
+        template: PodTemplate,
+        scorers: Sequence[Scorer],
+    ) -> None:
+        """``scorers``: the score plugins of the profile that are not NodeLocal."""
         self._plugins = plugins
         self._table = table
+        self._template: Final = template
+        self._scorers: Final = scorers
         self.state: Final = CycleState()
         #: Its size in bytes when it was last counted (see TemplateMemos).
         self.counted = 0
         #: Plugins that do not apply to the template, and NodeLocal plugins whose PreFilter returned Skip.
         self.skipped: frozenset[str] = frozenset()
-        self._plans: dict[tuple[str, ...], FilterPlan] = {}
         #: PreFilter of an attempt, in profile order: plugins to call (with None), and NodeLocal plugins that restrict
         #: the nodes or reject the pod, with their result for the whole template.
         self.pre_filters: list[tuple[PreFilterPlugin, PreFilterResult | Status | None]] = []
-        self.active_filters: list[tuple[int, FilterPlugin]] = []
-        self.active_scores: list[tuple[ScorePlugin, int]] | None = None
-        #: The other score plugins that apply to the template, with their weights, and again if they have PreScore.
-        self.wide_scores: list[tuple[ScorePlugin, int, PreScorePlugin | None]] = []
-        #: Whether all plugins of PreFilter and PreScore that are called in each attempt have a SteadySkip.
-        self.steady = False
+        #: Whether one of these restricts the nodes: the template is for a few nodes, which are filtered alone.
+        self.named_nodes = False
+        self.active_filters: Sequence[tuple[int, FilterPlugin]] = ()
+        self.active_scores: Sequence[Scorer] | None = None
+        self._wide_scores: Sequence[Scorer] | None = None
+        self._plans: dict[tuple[str, ...], FilterPlan] = {}
         #: Whether a ``ranking`` may suffice for the next attempt: it did for the last one, if there was one.
         self.ranks = True
-        self._ranking: Final = Ranking(plugins.total_type)
+        self._ranking = plugins.no_ranking
         self._ranked_at = -1
         self._ranked_with: Columns = ()
-        self._classes = ClassesByTraits(())
+        self._classes = _ONE_CLASS
         #: The rows that have changed since the last ``ranking``, and the verdicts on them (None: no row is rejected).
         self._fresh: tuple[Rows, FilterArrays | None] | None = None
         self._epoch: tuple[Hashable, ...] | None = None
@@ -288,24 +284,42 @@ class TemplateMemo:
         self._filtered: FilterArrays | None = None
         #: The same with nominated pods added; for each row the generation and the stamp of the nominated pods
         #: (PodsByRow).
-        self._nominated = FilterArrays(0)
-        self._nominated_at: Int64 = np.zeros(0, np.int64)
-        self._nominated_with: Int64 = np.zeros(0, np.int64)
+        self._nominated = _NO_VERDICTS
+        self._nominated_at = _NO_NUMBERS
+        self._nominated_with = _NO_NUMBERS
         #: Weighted sum of the scores without ``normalize``, and of ZERO_NORMALIZED of plugins whose raw scores are
         #: all 0.
-        self._total: Totals = np.zeros(0, plugins.total_type)
+        self._total = plugins.no_total
         #: Raw scores of the other plugins with ``normalize``, by position in ``active_scores``.
         self._raw: dict[int, Int64 | None] = {}
 
-    def plan(self, skipping: Sequence[str]) -> FilterPlan:
+    def plan(self, skipping: Iterable[str]) -> FilterPlan:
         """The plan of an attempt in which PreFilter of these plugins returned Skip."""
         key = tuple(skipping)
         plan = self._plans.get(key)
         if plan is None:
-            skipped = self.skipped.union(key)
-            wide = [(i, p) for i, p in self._plugins.wide_filters if p.NAME not in skipped]
-            plan = self._plans[key] = FilterPlan(skipped, wide)
+            plan = self._plans[key] = self._plugins.plan(self.skipped.union(key))
         return plan
+
+    @property
+    def wide_scores(self) -> Sequence[Scorer]:
+        """The score plugins, other than NodeLocal ones, that apply to the template."""
+        if self._wide_scores is None:
+            self._wide_scores = [s for s in self._scorers if s.applies_to(self._template)]
+        return self._wide_scores
+
+    def is_steady(self, plan: FilterPlan) -> bool:
+        """Whether PreFilter leads to the same plan, and rejects no pod, until the surroundings change (see SteadySkip)."""
+        called = [plugin for plugin, known in self.pre_filters if known is None]
+        return all(isinstance(p, SteadySkip) and p.NAME in plan.skipped for p in called)
+
+    @property
+    def scores_steadily(self) -> bool:
+        """Whether every skip of PreScore, too, holds until the surroundings change."""
+        prepared = [scorer.plugin for scorer in self.wide_scores if scorer.pre_score is not None]
+        return all(
+            isinstance(p, SteadySkip) and p.skips_scoring_steadily(self._template) for p in prepared
+        )
 
     def _changed_since(self, generation: int, length: int) -> Iterable[View]:
         """Views of the rows to compute; all rows in chunks if ``length`` rows were not computed at this generation."""
@@ -334,11 +348,15 @@ class TemplateMemo:
         return self._refiltered(pod) or FilterArrays(self._table.size)
 
     def filtered_at(self, rows: Rows, pod: Pod) -> FilterArrays:
-        """The NodeLocal verdicts on some rows, in arrays for every row; nothing is kept. Raises SchedulingError."""
-        arrays = FilterArrays(self._table.size)
+        """The NodeLocal verdicts on some rows, in arrays for every row; nothing is kept. Shared, as for ``filtered``.
+
+        Raises SchedulingError.
+        """
         fresh = self._ask(View(self._table, rows), pod) if len(rows) else None
-        if fresh is not None:
-            arrays.put(rows, fresh)
+        if fresh is None:
+            return self._plugins.nothing_rejected(self._table.size)
+        arrays = FilterArrays(self._table.size)
+        arrays.put(rows, fresh)
         return arrays
 
     def _refiltered(self, pod: Pod) -> FilterArrays | None:
@@ -422,15 +440,13 @@ class TemplateMemo:
     def _refresh_scores(self, pod: Pod, view: View) -> None:
         one = self._plugins.watch.one
         total = np.zeros(view.n, np.int64)
-        for number, (plugin, weight) in enumerate(self.active_scores or ()):
-            scores = one(plugin).score(self.state, pod, view)
-            if hasattr(plugin, "normalize"):
-                zero = getattr(plugin, "ZERO_NORMALIZED", None)
-                constant = None if zero is None else weight * zero
-                total += self._keep_raw(number, scores, view, constant)
+        for number, scorer in enumerate(self.active_scores or ()):
+            scores = one(scorer.plugin).score(self.state, pod, view)
+            if scorer.normalizes:
+                total += self._keep_raw(number, scores, view, scorer.zero)
             elif scores is not None:
-                check_scores(plugin.NAME, scores)
-                total += weighted(scores, weight)
+                check_scores(scorer.plugin.NAME, scores)
+                total += weighted(scores, scorer.weight)
         self._total[view.at] = total
 
     def _keep_raw(self, number: int, scores: Int64 | None, view: View, constant: int | None) -> int:
@@ -486,7 +502,7 @@ class TemplateMemo:
 
         None if scores of single nodes have to be normalised, or if there are too many classes. Raises SchedulingError.
         """
-        table, ranking = self._table, self._ranking
+        table = self._table
         self._ranked_at = -1  # until it is complete
         if self._fresh is None:
             total, raw = self.scored(pod)
@@ -499,7 +515,7 @@ class TemplateMemo:
         else:
             rows, verdicts = self._fresh
             if not _same_columns(columns, self._ranked_with):
-                ranking.add(_sum(columns, table.size) - _sum(self._ranked_with, table.size))
+                self._ranking.add(_sum(columns, table.size) - _sum(self._ranked_with, table.size))
             changed = self._totals_of(View(table, rows), pod) if len(rows) else None
             if changed is not None:
                 good = _passed(verdicts, table.exists[rows])
@@ -507,10 +523,10 @@ class TemplateMemo:
             elif len(rows):
                 return None
             current = not self._classes.crowded and self._classes.are_by(traits)
-            if not current and not self._fill(ranking.totals, traits):
+            if not current and not self._fill(self._ranking.totals, traits):
                 return None
         self._ranked_at, self._ranked_with = table.last_generation, columns
-        return ranking
+        return self._ranking
 
     def _fill(self, totals: Totals, traits: Sequence[Trait]) -> bool:
         """Ranks all rows; whether the classes are few enough."""
@@ -518,6 +534,8 @@ class TemplateMemo:
         classes = self._classes.of(View.everything(self._table))
         if self._classes.crowded:
             return False
+        if self._ranking is self._plugins.no_ranking:
+            self._ranking = Ranking(self._plugins.total_type)
         self._ranking.fill(totals, classes, self._classes.room)
         return True
 
@@ -529,23 +547,22 @@ class TemplateMemo:
         """Lets go of what the present ranking was made from."""
         if self._fresh is None:
             self._filtered, self._filtered_at = None, -1
-            self._total, self._scored_at = np.zeros(0, self._plugins.total_type), -1
+            self._total, self._scored_at = self._plugins.no_total, -1
             self._fresh = _NO_CHANGE
 
     def _totals_of(self, view: View, pod: Pod) -> Int64 | None:
         """The totals of some rows for a ``ranking``; None if scores have to be normalised."""
         one = self._plugins.watch.one
         total = np.zeros(view.n, np.int64)
-        for plugin, weight in self.active_scores or ():
-            scores = one(plugin).score(self.state, pod, view)
-            if hasattr(plugin, "normalize"):
-                zero = getattr(plugin, "ZERO_NORMALIZED", None)
-                if scores is not None or zero is None:
+        for scorer in self.active_scores or ():
+            scores = one(scorer.plugin).score(self.state, pod, view)
+            if scorer.normalizes:
+                if scores is not None or scorer.zero is None:
                     return None
-                total += weight * zero
+                total += scorer.zero
             elif scores is not None:
-                check_scores(plugin.NAME, scores)
-                total += weighted(scores, weight)
+                check_scores(scorer.plugin.NAME, scores)
+                total += weighted(scores, scorer.weight)
         return total
 
     def _rank(

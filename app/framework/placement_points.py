@@ -12,6 +12,7 @@ from app.framework.interface import (
     PlacementScorePlugin,
 )
 from app.framework.placements import Placements
+from app.framework.plugin_class import has
 from app.framework.probe import PLACEMENT_GENERATE, PLACEMENT_SCORE, Stopwatch
 from app.framework.profile import ProfilePlugins
 from app.model.pod import Pod
@@ -30,6 +31,7 @@ class PlacementPoints:
             :1
         ]
         self._score = cast("Sequence[PlacementScorePlugin]", plugins.at("placementScore"))
+        self._normalizing = [p for p in self._score if has(p, "normalize_placements")]
         self._weights: Final = plugins.placement_weights
         #: The name of the plugin that generates placements; empty without one.
         self.generator: Final = self._generate[0].NAME if self._generate else ""
@@ -59,7 +61,7 @@ class PlacementPoints:
         for plugin in self._score:
             timed = self._watch.one(plugin)
             scores = timed.score_placements(placements, pods, placed)
-            if hasattr(plugin, "normalize_placements"):
+            if plugin in self._normalizing:
                 scores = cast("PlacementNormalizePlugin", timed).normalize_placements(scores)
             wrong = scores[(scores < 0) | (scores > MAX_NODE_SCORE)]
             if len(wrong):

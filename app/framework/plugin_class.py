@@ -1,9 +1,15 @@
-"""Checks that a class can be used as a plugin."""
+"""What a plugin (class) has: its extension points, optional methods and attributes; and whether it can be used at all.
+
+No other module looks for methods and attributes of plugins: what is found here is kept when a profile is built.
+"""
 
 import inspect
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from app.framework.interface import POINT_METHODS, points_of
+from app.framework.interface import POINT_METHODS, EventRegistration, Need, Plugin
+from app.framework.optional import UndecidedOnly, ZeroNormalized
+from app.model.pod import PodTemplate
 
 PluginClass = type[Any]
 
@@ -29,6 +35,56 @@ _METHODS: Final = (
 )
 
 
+#: Attributes that mean nothing without their base class.
+_ATTRIBUTES: Final = {"UNDECIDED_ONLY": UndecidedOnly, "ZERO_NORMALIZED": ZeroNormalized}
+
+
+def has(plugin: type | Plugin, method: str) -> bool:
+    """Whether a plugin (class) has a method of the interface (docs/plugins.md, "What a plugin is")."""
+    return method_of(plugin, method) is not None
+
+
+def method_of(plugin: type | Plugin, method: str) -> Callable[..., Any] | None:
+    """A plugin's method of the interface; None if it has none."""
+    found = getattr(plugin, method, None)
+    return found if callable(found) else None
+
+
+def points_of(plugin: type | Plugin) -> frozenset[str]:
+    """The configuration names of the extension points at which a profile may list a plugin (class).
+
+    These are the points for which it has a method, and its ``IDLE_AT``: points of kube-scheduler's plugin of that name
+    at which this one has nothing to do.
+    """
+    idle: frozenset[str] = getattr(plugin, "IDLE_AT", frozenset())
+    return idle.union(point for point in POINT_METHODS if acts_at(plugin, point))
+
+
+def needs_of(plugin: type | Plugin) -> Mapping[str, Need]:
+    """The plugin's ``NEEDS`` by extension point; empty by default."""
+    needs: Mapping[str, Need] = getattr(plugin, "NEEDS", {})
+    return needs
+
+
+def acts_at(plugin: type | Plugin, point: str) -> bool:
+    """Whether a plugin (class) has a method for an extension point, given by its name in the configuration."""
+    return has(plugin, POINT_METHODS.get(point, ""))
+
+
+def concerned(plugin: Plugin, template: PodTemplate) -> bool:
+    """Whether a plugin applies to pods of this template, from PreFilter to Score: its ``concerns`` may say that it does not."""
+    concerns: Callable[[PodTemplate], bool] | None = method_of(plugin, "concerns")
+    return concerns is None or concerns(template)
+
+
+def registrations_of(plugin: Plugin) -> Iterable[EventRegistration] | None:
+    """The events that a plugin registers; None if it has no ``events_to_register`` (any event then wakes its pods)."""
+    method: Callable[[], Iterable[EventRegistration]] | None = method_of(
+        plugin, "events_to_register"
+    )
+    return None if method is None else method()
+
+
 def fault_of(plugin: PluginClass) -> str:
     """Why a class cannot be used as a plugin; empty if it can."""
     name = getattr(plugin, "NAME", None)
@@ -39,6 +95,11 @@ def fault_of(plugin: PluginClass) -> str:
     lacking = _lacking(plugin)
     if lacking:
         return f"the class lacks {', '.join(lacking)}"
+    for attribute, base in _ATTRIBUTES.items():
+        if hasattr(plugin, attribute) and not issubclass(plugin, base):
+            return f"{attribute} needs the base class {base.__name__}"
+    if issubclass(plugin, ZeroNormalized) and not hasattr(plugin, "ZERO_NORMALIZED"):
+        return "the class lacks ZERO_NORMALIZED"
     return _wrong_kind_of_method(plugin) or _wrong_constructor(plugin)
 
 

@@ -3,8 +3,8 @@
 A profile may disable a plugin at preFilter or preScore alone. If kube-scheduler's plugin of that name needs this step
 later, an UnpreparedPlugin takes its place, which fails with the same error (docs/spec/framework.md#cycle-state)."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -12,14 +12,24 @@ import numpy as np
 from app.framework.handle import Effects
 from app.framework.interface import (
     CycleState,
+    FilterPlugin,
     NodeLocal,
     Plugin,
+    PreScorePlugin,
+    ScorePlugin,
     Verdicts,
-    acts_at,
-    needs_of,
     reject,
 )
-from app.model.pod import Pod
+from app.framework.optional import (
+    AcceptsAll,
+    ByTraits,
+    ColumnScore,
+    OnlyNarrows,
+    UndecidedOnly,
+    ZeroNormalized,
+)
+from app.framework.plugin_class import acts_at, has, method_of, needs_of
+from app.model.pod import Pod, PodTemplate
 from app.model.status import Code, SchedulingError, Status
 from app.state.columns.resources import Int64
 from app.state.view import View
@@ -56,6 +66,66 @@ def _at(
         yield UnpreparedPlugin(plugin.NAME, need.error)
     elif acts_at(plugin, point):
         yield plugin
+
+
+class Scorer(NamedTuple):
+    """A Score plugin of a profile, and what it offers."""
+
+    plugin: ScorePlugin
+    weight: int
+    #: The plugin again if the profile runs its PreScore.
+    pre_score: PreScorePlugin | None
+    normalizes: bool
+    #: The weighted score of every node if all raw scores are 0; None if ``normalize`` has to compute it.
+    zero: int | None
+    column: ColumnScore | None
+    by_traits: ByTraits | None
+    concerns: Callable[[PodTemplate], bool] | None
+
+    def applies_to(self, template: PodTemplate) -> bool:
+        """Whether the plugin is called for pods of a template."""
+        return self.concerns is None or self.concerns(template)
+
+
+class FilterHooks(NamedTuple):
+    """What a Filter plugin offers."""
+
+    undecided_only: bool
+    accepts_all: AcceptsAll | None
+    only_narrows: OnlyNarrows | None
+    by_traits: ByTraits | None
+
+
+def scorers_of(plugins: ProfilePlugins) -> list[Scorer]:
+    """The Score plugins of a profile, in running order."""
+    prepared = {plugin.NAME: plugin for plugin in plugins.at("preScore")}
+    return [
+        _scorer(plugin, plugins.weights.get(plugin.NAME, 1) or 1, prepared.get(plugin.NAME))
+        for plugin in plugins.at("score")
+    ]
+
+
+def _scorer(plugin: ScorePlugin, weight: int, pre_score: PreScorePlugin | None) -> Scorer:
+    return Scorer(
+        plugin,
+        weight,
+        pre_score,
+        has(plugin, "normalize"),
+        weight * plugin.ZERO_NORMALIZED if isinstance(plugin, ZeroNormalized) else None,
+        plugin if isinstance(plugin, ColumnScore) else None,
+        plugin if isinstance(plugin, ByTraits) else None,
+        method_of(plugin, "concerns"),
+    )
+
+
+def hooks_of(plugin: FilterPlugin) -> FilterHooks:
+    """What a Filter plugin offers."""
+    return FilterHooks(
+        isinstance(plugin, UndecidedOnly),
+        plugin if isinstance(plugin, AcceptsAll) else None,
+        plugin if isinstance(plugin, OnlyNarrows) else None,
+        plugin if isinstance(plugin, ByTraits) else None,
+    )
 
 
 class UnpreparedPlugin(NodeLocal):

@@ -1,7 +1,7 @@
 """The totals of one template by row, in blocks, so that the best row is found without a pass over all rows.
 
 Each block has its highest total and the number of rows with that total. A change of a row concerns its block alone. Equal
-totals have equal chances, as in ``app.scheduler.attempt.best``, which this module equals draw for draw.
+totals have equal chances, as in ``app.cycle.attempt.best``, which this module equals draw for draw.
 
 Rows may be in classes: plugins that look across nodes then add one score for each class, or reject it. Each block has its
 highest total for each class.

@@ -1,5 +1,6 @@
 """Runs a profile's plugins of PreFilter and Filter, and chooses a node, by kube-scheduler's rules (docs/spec/framework.md)."""
 
+import functools
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, Final, NamedTuple, cast
 
@@ -7,6 +8,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from app.framework.classes import SampleView, Trait
 from app.framework.diagnosis import NONE, FilterOutcome
 from app.framework.handle import Handle
 from app.framework.interface import (
@@ -17,7 +19,6 @@ from app.framework.interface import (
     PreEnqueuePlugin,
     PreFilterPlugin,
     Verdicts,
-    registrations_of,
 )
 from app.framework.memo import (
     FilterArrays,
@@ -27,6 +28,7 @@ from app.framework.memo import (
     weighted,
 )
 from app.framework.placement_points import PlacementPoints
+from app.framework.plugin_class import method_of, registrations_of
 from app.framework.probe import (
     FILTER,
     NULL_PROBE,
@@ -35,23 +37,21 @@ from app.framework.probe import (
     Probe,
     Stopwatch,
 )
-from app.framework.profile import ProfilePlugins
+from app.framework.profile import ProfilePlugins, hooks_of
 from app.framework.ranking import Best
 from app.framework.scoring import ScorePoints, Scorers
-from app.framework.template_memos import TemplateMemos, status_and_nodes
+from app.framework.template_memos import FEW_NAMED, TemplateMemos, status_and_nodes
 from app.model.cluster_event import Action, ClusterEvent, Resource
 from app.model.pod import Pod
-from app.model.status import Code, SchedulingError, Status, Unfinished, unresolvable
+from app.model.status import SKIP, Code, SchedulingError, Status, Unfinished, unresolvable
 from app.state.columns.labels import Mask
 from app.state.columns.resources import Int64
 from app.state.nominations import PodsByRow
 from app.state.table import NodeTable
-from app.state.view import DryRunView, LazyView, Rows, SampleView, Trait, View, dry_run_with
+from app.state.view import DryRunView, LazyView, Rows, View, dry_run_with
 
 #: Cycle state key: the names of the plugins that are skipped at Filter.
 _SKIPPED: Final = "Framework/skipped"
-#: Up to so many nodes that PreFilter names are filtered alone, and nothing is kept: each pod of a DaemonSet names another one.
-_FEW_NAMED: Final = 8
 _NO_ROWS: Final = np.zeros(0, np.intp)
 #: The status of nodes that were not evaluated.
 _ABSENT: Final = Status(Code.UnschedulableAndUnresolvable)
@@ -118,24 +118,30 @@ class Framework(ScorePoints):
         self._pre_filter = cast("Sequence[PreFilterPlugin]", plugins.at("preFilter"))
         self._filter = cast("Sequence[FilterPlugin]", plugins.at("filter"))
         self._filter_names = [p.NAME for p in self._filter]
+        #: By position, what the filters offer.
+        self._hooks: Final = [hooks_of(plugin) for plugin in self._filter]
         self._node_local = NodeLocalPlugins(
             {i: p for i, p in enumerate(self._filter) if isinstance(p, NodeLocal)},
             [(i, p) for i, p in enumerate(self._filter) if not isinstance(p, NodeLocal)],
             self._kept_scores,
             [
                 p.epoch
-                for p in {*self._filter, *self._score}
+                for p in {*self._filter, *(s.plugin for s in self._kept_scores)}
                 if isinstance(p, NodeLocal) and type(p).epoch is not NodeLocal.epoch
             ],
             self._watch,
-            sum(self._weights),
+            sum(s.weight for s in (*self._kept_scores, *self._wide_scores)),
         )
         self._memos: Final = TemplateMemos(
             table,
             self._node_local,
             self._pre_filter,
             self._wide_scores,
-            [p for p in {*self._pre_filter, *self._filter} if hasattr(p, "concerns")],
+            [
+                (p.NAME, concerns)
+                for p in {*self._pre_filter, *self._filter}
+                if (concerns := method_of(p, "concerns")) is not None
+            ],
         )
 
     # ------------------------------------------------------------ queue
@@ -223,32 +229,27 @@ class Framework(ScorePoints):
     ) -> Filtered:
         (_, wide), names, narrowed_by = prefiltered
         memo.ranks = names is None
-        row_of = self._table.row_of
-        rows = sorted([row_of[name] for name in names or () if name in row_of])
-        if names is not None and len(rows) <= _FEW_NAMED:
-            arrays = memo.filtered_at(np.array(rows, np.intp), pod)
+        if names is None:
+            arrays, considered, absent = (
+                memo.filtered(pod),
+                self._table.exists[: self._table.size],
+                _ABSENT,
+            )
         else:
-            arrays = memo.filtered(pod)
-        if wide or nominated:
-            arrays = arrays.copy()
-        considered = self._table.exists[: self._table.size]
+            arrays, considered = self._filter_named(pod, memo, names)
+            absent = _not_named(narrowed_by)
         if within is not None:
             considered = considered & within
-        absent = _ABSENT
-        if names is not None:
-            only = np.zeros(self._table.size, bool)
-            only[rows] = True
-            considered = considered & only
-            absent = unresolvable(
-                f"node(s) didn't satisfy plugin(s) [{' '.join(sorted(narrowed_by))}]"
-            )
+        if wide or nominated:
+            arrays = arrays.copy()
         if wide:
             view = View.everything(self._table)
             for number, plugin in wide:
                 verdicts = self._judge(
-                    state, pod, view, plugin, (arrays.plugin > number) & considered
+                    state, pod, view, number, (arrays.plugin > number) & considered
                 )
-                memo.ranks = memo.ranks and self._large and hasattr(plugin, "traits")
+                by_class = self._large and self._hooks[number].by_traits is not None
+                memo.ranks = memo.ranks and by_class
                 if verdicts is not None:
                     arrays.add_rejections(number, plugin.NAME, verdicts)
         if nominated:
@@ -256,12 +257,24 @@ class Framework(ScorePoints):
         arrays.check(self._filter_names, considered)
         return Filtered(self.filter_outcome(arrays, considered), narrowed_by, absent)
 
+    def _filter_named(
+        self, pod: Pod, memo: TemplateMemo, names: Iterable[str]
+    ) -> tuple[FilterArrays, Mask]:
+        """The verdicts of the NodeLocal filters if PreFilter named nodes, and bool[table.size]: the rows of those nodes."""
+        table = self._table
+        rows = sorted([table.row_of[name] for name in names if name in table.row_of])
+        considered = np.zeros(table.size, bool)
+        considered[rows] = table.exists[rows]
+        if len(rows) <= FEW_NAMED:
+            return memo.filtered_at(np.array(rows, np.intp), pod), considered
+        return memo.filtered(pod), considered
+
     def _judge(
-        self, state: CycleState, pod: Pod, view: View, plugin: FilterPlugin, undecided: Mask
+        self, state: CycleState, pod: Pod, view: View, number: int, undecided: Mask
     ) -> Verdicts | None:
-        """A plugin's verdicts on a view of all rows; one with UNDECIDED_ONLY evaluates the ``undecided`` rows only."""
-        judge = self._watch.one(plugin)
-        if not getattr(plugin, "UNDECIDED_ONLY", False) or undecided.all():
+        """A plugin's verdicts on a view of all rows; an UndecidedOnly one evaluates the ``undecided`` rows only."""
+        judge = self._watch.one(self._filter[number])
+        if not self._hooks[number].undecided_only or undecided.all():
             return judge.filter(state, pod, view)
         at = undecided.nonzero()[0]
         verdicts = judge.filter(state, pod, view.take(at)) if len(at) else None
@@ -278,7 +291,11 @@ class Framework(ScorePoints):
         refused: Status | None = None
         one = self._watch.one
         for plugin, known in memo.pre_filters:
-            status, only = status_and_nodes(known or one(plugin).pre_filter(state, pod))
+            result = known or one(plugin).pre_filter(state, pod)
+            if result is SKIP:
+                skipping.append(plugin.NAME)
+                continue
+            status, only = status_and_nodes(result)
             code = status.code
             if code is Code.Skip:
                 skipping.append(plugin.NAME)
@@ -356,6 +373,11 @@ class Framework(ScorePoints):
                 arrays.add_rejections(number, plugin.NAME, verdicts)
         return arrays
 
+    def only_narrows(self, state: CycleState, number: int) -> bool:
+        """Whether filter ``number`` promises that further pods never make a node feasible that it rejects."""
+        hook = self._hooks[number].only_narrows
+        return hook is not None and hook.only_narrows(state)
+
     def active_filters(self, state: CycleState) -> list[tuple[int, FilterPlugin]]:
         """The filters that PreFilter did not skip in this attempt, with their positions in the profile."""
         skipped = state.get(_SKIPPED, frozenset())
@@ -396,8 +418,8 @@ class Framework(ScorePoints):
             return None
         asked: list[tuple[int, FilterPlugin]] = []
         for number, wide_filter in wide_filters:
-            accepts_all = getattr(wide_filter, "accepts_all", None)
-            if accepts_all is None or not accepts_all(state, pod):
+            hook = self._hooks[number].accepts_all
+            if hook is None or not hook.accepts_all(state, pod):
                 asked.append((number, wide_filter))
         if asked and not traits:
             return None
@@ -409,7 +431,7 @@ class Framework(ScorePoints):
             return self._best_by_class(state, pod, memo, traits, asked, rng)
         view = LazyView(self._table, memo.feasible)
         wide = self.pre_score(state, pod, memo, view)
-        if any(hasattr(plugin, "normalize") for plugin, _ in wide):
+        if any(scorer.normalizes for scorer in wide):
             return None
         return self._watch.point(SCORE, self._best, state, pod, memo, view, wide, without, rng)
 
@@ -418,12 +440,12 @@ class Framework(ScorePoints):
     ) -> Sequence[Trait] | None:
         """What the wide plugins' answers to the pod depend on; None if they do not say."""
         found: dict[Hashable, Trait] = {}
-        plugins = [plugin for _, plugin in filters] + [entry[0] for entry in memo.wide_scores]
-        for plugin in dict.fromkeys(plugins):
-            traits_of = getattr(plugin, "traits", None)
-            if traits_of is None:
+        hooks = [self._hooks[number].by_traits for number, _ in filters]
+        hooks += [scorer.by_traits for scorer in memo.wide_scores]
+        for hook in dict.fromkeys(hooks):
+            if hook is None:
                 continue
-            traits = traits_of(pod)
+            traits = hook.traits(pod)
             if traits is None:
                 return None
             found |= {trait.key: trait for trait in traits}
@@ -439,14 +461,12 @@ class Framework(ScorePoints):
         rng: np.random.Generator,
     ) -> Best | None:
         """The same where wide plugins are asked about one row of each class."""
-        if not all(hasattr(p, "traits") for _, p in filters):
+        if any(self._hooks[number].by_traits is None for number, _ in filters):
             return None
         columns: list[tuple[npt.NDArray[Any], int]] = []
-        for plugin, weight, _ in memo.wide_scores:
-            column = getattr(plugin, "column", None)
-            if column is not None:
-                given = column(pod)
-                columns += [] if given is None else [(given, weight)]
+        for scorer in memo.wide_scores:
+            given = None if scorer.column is None else scorer.column.column(pod)
+            columns += [] if given is None else [(given, scorer.weight)]
         self._pre_score_kept(pod, memo, LazyView(self._table, memo.feasible))
         ranking = self._watch.point(SCORE, memo.ranking, pod, columns, traits)
         if ranking is None:
@@ -472,22 +492,23 @@ class Framework(ScorePoints):
     def _added(self, state: CycleState, pod: Pod, view: View, wide: Scorers) -> Int64 | None:
         """int64[n]: the weighted scores of the wide plugins, without those of columns; None if one does not tell traits."""
         total = np.zeros(view.n, np.int64)
-        for plugin, weight in wide:
-            if hasattr(plugin, "column"):
+        for scorer in wide:
+            if scorer.column is not None:
                 continue
-            given = self._watch.one(plugin).score(state, pod, view)
-            if given is None and not hasattr(plugin, "normalize"):
+            given = self._watch.one(scorer.plugin).score(state, pod, view)
+            if given is None and not scorer.normalizes:
                 continue
-            if not hasattr(plugin, "traits"):
+            if scorer.by_traits is None:
                 return None
-            total += weighted(self._normalized(state, pod, plugin, given, view), weight)
+            scores = self._normalized(state, pod, scorer, given, view)
+            total += weighted(scores, scorer.weight)
         return total
 
     def _ranked(self, memo: TemplateMemo, wide: Scorers) -> None:
         memo.ranks = True
         memo.keep_ranking()
         active = memo.active_scores or ()
-        self.participation.scored(tuple([plugin.NAME for plugin, _ in (*active, *wide)]))
+        self.participation.scored(tuple([s.plugin.NAME for s in (*active, *wide)]))
 
     def _rejected_of_kept(self, pod: Pod, memo: TemplateMemo, nominated: PodsByRow) -> Rows:
         """The rows, ascending, that the filters reject once their nominated pods are added.
@@ -514,13 +535,13 @@ class Framework(ScorePoints):
         rng: np.random.Generator,
     ) -> Best | None:
         columns = []
-        for plugin, weight in wide:
-            column = getattr(plugin, "column", None)
-            given = column(pod) if column else self._watch.one(plugin).score(state, pod, view)
-            if given is not None:
-                if column is None:
-                    return None
-                columns.append((given, weight))
+        for scorer in wide:
+            if scorer.column is not None:
+                column = scorer.column.column(pod)
+                if column is not None:
+                    columns.append((column, scorer.weight))
+            elif self._watch.one(scorer.plugin).score(state, pod, view) is not None:
+                return None
         ranking = memo.ranking(pod, columns)
         best = None if ranking is None else ranking.best(rng, without)
         if best is not None:
@@ -545,6 +566,12 @@ class ProfileHandle(Handle):
 
     #: Set after all plugins of the profile were created: not available in their constructors.
     framework: Framework
+
+
+@functools.cache
+def _not_named(narrowed_by: frozenset[str]) -> Status:
+    """The status of nodes that these plugins did not name at PreFilter."""
+    return unresolvable(f"node(s) didn't satisfy plugin(s) [{' '.join(sorted(narrowed_by))}]")
 
 
 def _nothing_left(narrowed_by: set[str]) -> Status:

@@ -7,17 +7,10 @@ import numpy as np
 import numpy.typing as npt
 
 from app.framework.commit import CommitPoints
-from app.framework.interface import (
-    CycleState,
-    NodeLocal,
-    NormalizePlugin,
-    PreScorePlugin,
-    ScorePlugin,
-    concerned,
-)
+from app.framework.interface import CycleState, NodeLocal, NormalizePlugin, PreScorePlugin
 from app.framework.memo import TemplateMemo, check_scores, weighted
 from app.framework.probe import FILTER, PRE_FILTER, PRE_SCORE, SCORE, Participation, Stopwatch
-from app.framework.profile import ProfilePlugins
+from app.framework.profile import ProfilePlugins, Scorer, scorers_of
 from app.model.pod import Pod
 from app.model.status import Code, SchedulingError
 from app.state.columns.resources import Int64
@@ -29,8 +22,7 @@ _CLASSES_FROM: Final = 20_000
 
 T = TypeVar("T", bound=np.generic)
 
-#: Score plugins with their weights.
-Scorers = Sequence[tuple[ScorePlugin, int]]
+Scorers = Sequence[Scorer]
 
 
 class ScorePoints(CommitPoints):
@@ -39,27 +31,16 @@ class ScorePoints(CommitPoints):
     def __init__(self, plugins: ProfilePlugins, watch: Stopwatch, table: NodeTable) -> None:
         super().__init__(plugins, watch)
         self._table = table
-        self._score = cast("Sequence[ScorePlugin]", plugins.at("score"))
-        self._weights = [plugins.weights.get(p.NAME, 1) or 1 for p in self._score]
-        weighted_scores = list(zip(self._score, self._weights, strict=True))
-        pre_score = cast("Sequence[PreScorePlugin]", plugins.at("preScore"))
-        self._pre_score_by_name = {p.NAME: p for p in pre_score}
-        #: By position, the NodeLocal plugins, whose scores are kept in memos.
-        self._kept_scores = {
-            i: (p, w) for i, (p, w) in enumerate(weighted_scores) if isinstance(p, NodeLocal)
-        }
-        #: The others: plugin, weight, and the plugin again if it has PreScore.
-        self._wide_scores = [
-            (p, w, self._pre_score_by_name.get(p.NAME))
-            for p, w in weighted_scores
-            if not isinstance(p, NodeLocal)
-        ]
+        scorers = scorers_of(plugins)
+        #: The NodeLocal plugins, whose scores are kept in memos, and the others.
+        self._kept_scores = [s for s in scorers if isinstance(s.plugin, NodeLocal)]
+        self._wide_scores = [s for s in scorers if not isinstance(s.plugin, NodeLocal)]
         #: Attempts by plugin and extension point, for PreFilter, Filter, PreScore and Score.
         self.participation: Final = Participation(
             {
                 PRE_FILTER: [p.NAME for p in plugins.at("preFilter")],
                 FILTER: [p.NAME for p in plugins.at("filter")],
-                PRE_SCORE: list(self._pre_score_by_name),
+                PRE_SCORE: [p.NAME for p in plugins.at("preScore")],
             }
         )
 
@@ -90,9 +71,10 @@ class ScorePoints(CommitPoints):
         wide = self._pre_score_all(state, pod, memo, view)
         out: dict[str, Int64] = {}
         for data, scorers in ((memo.state, memo.active_scores or ()), (state, wide)):
-            for plugin, weight in scorers:
-                raw = plugin.score(data, pod, view)
-                out[plugin.NAME] = weight * self._normalized(data, pod, plugin, raw, view)
+            for scorer in scorers:
+                raw = scorer.plugin.score(data, pod, view)
+                scores = self._normalized(data, pod, scorer, raw, view)
+                out[scorer.plugin.NAME] = scorer.weight * scores
         return out
 
     def _pre_score_all(
@@ -101,44 +83,40 @@ class ScorePoints(CommitPoints):
         """Runs PreScore; returns the plugins, other than NodeLocal ones, that score this pod."""
         self._pre_score_kept(pod, memo, view)
         return [
-            (plugin, weight)
-            for plugin, weight, pre_score in memo.wide_scores
-            if self._run_pre_score(state, pod, pre_score, view)
+            scorer
+            for scorer in memo.wide_scores
+            if self._run_pre_score(state, pod, scorer.pre_score, view)
         ]
 
     def _pre_score_kept(self, pod: Pod, memo: TemplateMemo, view: View) -> None:
         """Runs PreScore of the NodeLocal plugins if it has not run for the template."""
         if memo.active_scores is None:
             memo.active_scores = [
-                (plugin, weight)
-                for plugin, weight in self._kept_scores.values()
-                if concerned(plugin, pod.template)
-                and self._run_pre_score(
-                    memo.state, pod, self._pre_score_by_name.get(plugin.NAME), view
-                )
+                scorer
+                for scorer in self._kept_scores
+                if scorer.applies_to(pod.template)
+                and self._run_pre_score(memo.state, pod, scorer.pre_score, view)
             ]
 
     def _score_all(
         self, state: CycleState, pod: Pod, memo: TemplateMemo, view: View, wide: Scorers
     ) -> Int64:
         active = memo.active_scores or ()
-        self.participation.scored(tuple([plugin.NAME for plugin, _ in (*active, *wide)]))
+        self.participation.scored(tuple([s.plugin.NAME for s in (*active, *wide)]))
         kept, raw = memo.scored(pod)
         memo.ranks = memo.ranks and not raw
         total = self._of(kept, view).astype(np.int64)
         for number, scores in raw.items():
-            plugin, weight = active[number]
             given = None if scores is None else self._of(scores, view)
-            own = self._normalized(memo.state, pod, plugin, given, view)
-            total = total + weighted(own, weight)
-        for plugin, weight in wide:
-            given = self._watch.one(plugin).score(state, pod, view)
-            if given is not None or hasattr(plugin, "normalize"):
-                memo.ranks = memo.ranks and (
-                    hasattr(plugin, "column") or (self._large and hasattr(plugin, "traits"))
-                )
-                own = self._normalized(state, pod, plugin, given, view)
-                total = total + weighted(own, weight)
+            own = self._normalized(memo.state, pod, active[number], given, view)
+            total = total + weighted(own, active[number].weight)
+        for scorer in wide:
+            given = self._watch.one(scorer.plugin).score(state, pod, view)
+            if given is not None or scorer.normalizes:
+                by_class = self._large and scorer.by_traits is not None
+                memo.ranks = memo.ranks and (scorer.column is not None or by_class)
+                own = self._normalized(state, pod, scorer, given, view)
+                total = total + weighted(own, scorer.weight)
         return total
 
     def _of(self, column: npt.NDArray[T], view: View) -> npt.NDArray[T]:
@@ -158,11 +136,11 @@ class ScorePoints(CommitPoints):
         return code is Code.Success
 
     def _normalized(
-        self, state: CycleState, pod: Pod, plugin: ScorePlugin, scores: Int64 | None, view: View
+        self, state: CycleState, pod: Pod, scorer: Scorer, scores: Int64 | None, view: View
     ) -> Int64:
         scores = np.zeros(view.n, np.int64) if scores is None else scores
-        if hasattr(plugin, "normalize"):
-            normalizer = self._watch.one(cast("NormalizePlugin", plugin))
+        if scorer.normalizes:
+            normalizer = self._watch.one(cast("NormalizePlugin", scorer.plugin))
             scores = normalizer.normalize(state, pod, scores, view)
-        check_scores(plugin.NAME, scores)
+        check_scores(scorer.plugin.NAME, scores)
         return scores

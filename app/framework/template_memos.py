@@ -1,21 +1,13 @@
 """Keeps the memo of each template of a profile, within a limit of memory."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
-from app.framework.interface import (
-    NodeLocal,
-    Plugin,
-    PreFilterPlugin,
-    PreFilterResult,
-    PreScorePlugin,
-    ScorePlugin,
-    SteadySkip,
-    concerned,
-)
+from app.framework.interface import NodeLocal, PreFilterPlugin, PreFilterResult
 from app.framework.memo import NodeLocalPlugins, TemplateMemo
+from app.framework.profile import Scorer
 from app.model.pod import Pod, PodTemplate
-from app.model.status import Code, Status
+from app.model.status import SKIP, Code, Status
 from app.state.table import NodeTable
 
 #: The memory limit for the memos of a profile, and what each row adds to it; beyond it the least recently used ones are
@@ -26,6 +18,8 @@ _MEMO_BYTES_PER_ROW: Final = 2500
 _SPEC_BYTES: Final = 16 * 2**20
 #: The estimated size of a memo without its arrays, with all that it keeps alive (template, compiled selectors).
 _BYTES_PER_MEMO: Final = 8 * 2**10
+#: Up to so many nodes that PreFilter names are filtered alone, and nothing is kept: each pod of a DaemonSet names another one.
+FEW_NAMED: Final = 8
 
 
 class TemplateMemos:
@@ -36,16 +30,16 @@ class TemplateMemos:
         table: NodeTable,
         plugins: NodeLocalPlugins,
         pre_filters: Sequence[PreFilterPlugin],
-        wide_scores: Sequence[tuple[ScorePlugin, int, PreScorePlugin | None]],
-        choosy: Sequence[Plugin],
+        wide_scores: Sequence[Scorer],
+        choosy: Sequence[tuple[str, Callable[[PodTemplate], bool]]],
     ) -> None:
-        """``wide_scores``: the score plugins that are not NodeLocal, with their weights, and again if they have PreScore.
+        """``wide_scores``: the score plugins that are not NodeLocal.
 
-        ``choosy``: the plugins of PreFilter and Filter that do not apply to every template.
+        ``choosy``: the names of the plugins of PreFilter and Filter that do not apply to every template, and their ``concerns``.
         """
         self._table: Final = table
         self._plugins: Final = plugins
-        self._pre_filters: Final = pre_filters
+        self._pre_filters: Final = [(p, p.NAME, isinstance(p, NodeLocal)) for p in pre_filters]
         self._wide_scores: Final = wide_scores
         self._choosy: Final = choosy
         self._kept: Final[dict[PodTemplate, TemplateMemo]] = {}
@@ -60,10 +54,16 @@ class TemplateMemos:
         if memo is not None:
             if template is latest:
                 return memo
-            self._count(memo)  # it has grown since it was asked for
+            if not memo.named_nodes:
+                self._count(memo)  # it has grown since it was asked for
         memo = self._kept.pop(template, None)
         if memo is None:
             memo = self._new(pod)
+            if (
+                memo.named_nodes
+            ):  # a pod of a DaemonSet: nothing is kept for it, and no other pod is like it
+                self._latest = template, memo
+                return memo
             self._spec_bytes += template.size
             self._count(memo)
         self._kept[template] = memo
@@ -85,29 +85,28 @@ class TemplateMemos:
             self._spec_bytes -= oldest.size
 
     def _new(self, pod: Pod) -> TemplateMemo:
-        memo = TemplateMemo(self._plugins, self._table)
         template = pod.template
-        skipped = {p.NAME for p in self._choosy if not concerned(p, template)}
-        for plugin in self._pre_filters:
-            if plugin.NAME in skipped:
+        memo = TemplateMemo(self._plugins, self._table, template, self._wide_scores)
+        skipped = {name for name, concerns in self._choosy if not concerns(template)}
+        for plugin, name, node_local in self._pre_filters:
+            if name in skipped:
                 continue
-            if not isinstance(plugin, NodeLocal):
+            if not node_local:
                 memo.pre_filters.append((plugin, None))
                 continue
             said = plugin.pre_filter(memo.state, pod)
+            if said is SKIP:
+                skipped.add(name)
+                continue
             status, only = status_and_nodes(said)
             if status.code is Code.Skip:
-                skipped.add(plugin.NAME)
+                skipped.add(name)
             elif only is not None or not status.ok:
                 memo.pre_filters.append((plugin, said))
+                memo.named_nodes = only is not None and len(only) <= FEW_NAMED
+        memo.ranks = not memo.named_nodes
         memo.skipped = frozenset(skipped)
-        memo.active_filters = [
-            (i, p) for i, p in self._plugins.filters.items() if p.NAME not in skipped
-        ]
-        memo.wide_scores = [entry for entry in self._wide_scores if concerned(entry[0], template)]
-        called = [plugin for plugin, known in memo.pre_filters if known is None]
-        prepared = [pre_score for *_, pre_score in memo.wide_scores if pre_score is not None]
-        memo.steady = all(isinstance(plugin, SteadySkip) for plugin in (*called, *prepared))
+        memo.active_filters = self._plugins.active_filters(memo.skipped)
         return memo
 
 

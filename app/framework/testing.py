@@ -19,8 +19,9 @@ import msgspec
 from app.framework import contract
 from app.framework.diagnosis import Diagnosis
 from app.framework.handle import Eviction, FixedWaitingPods, Handle, WaitingPod
-from app.framework.interface import CycleState, Plugin, points_of
+from app.framework.interface import CycleState, Plugin
 from app.framework.memo import TemplateMemo
+from app.framework.plugin_class import points_of
 from app.framework.profile import ProfilePlugins
 from app.framework.runner import Filtered, Framework, PreFilterRejected
 from app.model.clock import Clock

@@ -82,6 +82,8 @@ class PodTemplate:
     def fit_score_request(self) -> Amounts:
         """The request for the score of NodeResourcesFit, in nano-units: without pod-level resources, with defaults
         for containers without a request."""
+        if self.spec.resources is None and requests.need_no_defaults(self.spec):
+            return self.exact_request
         return requests.pod_requests(self.spec, pod_level=False, nonzero=True)
 
     @functools.cached_property

@@ -289,8 +289,18 @@ def pod_resources(spec: PodSpec, status: StatusResources | None = None) -> PodRe
 
 def resources_from(plain: Amounts, nonzero: Amounts) -> PodResources:
     """The same from the requests without and with defaults, in nano-units."""
-    requested, scored = accounted_units(plain), accounted_units(nonzero)
+    requested = accounted_units(plain)
+    scored = requested if nonzero is plain else accounted_units(nonzero)
     return PodResources(tuple(sorted(requested.items())), scored.get(CPU, 0), scored.get(MEMORY, 0))
+
+
+def need_no_defaults(spec: PodSpec) -> bool:
+    """Whether every container requests cpu and memory, so that kube-scheduler's defaults for them change nothing."""
+    for container in (*spec.containers, *(spec.init_containers or ())):
+        wanted = None if container.resources is None else container.resources.requests
+        if not wanted or CPU not in wanted or MEMORY not in wanted:
+            return False
+    return True
 
 
 def nonzero_requests(spec: PodSpec, status: StatusResources | None, plain: Amounts) -> Amounts:

@@ -35,9 +35,7 @@ class GangScheduling:
         group = self._groups.get(key)
         if group is None:
             return unresolvable(ERR_NO_GROUP.format(key.name))
-        if group.min_count is not None and len(self._groups.members(key)) < group.min_count:
-            return unresolvable(ERR_TOO_FEW)
-        return SUCCESS
+        return SUCCESS if self._groups.is_complete(key) else unresolvable(ERR_TOO_FEW)
 
     def events_to_register(self) -> Iterable[EventRegistration]:
         """Another pod of the group, and the group itself."""
@@ -65,12 +63,9 @@ class GangScheduling:
 
     def _mates(self, key: GroupKey | None) -> Collection[str]:
         """The uids of the pods that wait in a group, none if it has too few pods."""
-        group = None if key is None else self._groups.get(key)
-        if key is None or group is None:
+        if key is None or not self._groups.is_complete(key):
             return ()
-        members = self._groups.members(key)
-        complete = group.min_count is None or len(members) >= group.min_count
-        return members.unscheduled.keys() if complete else ()
+        return self._groups.members(key).unscheduled.keys()
 
 
 def _key(group: AnyPodGroup) -> GroupKey:

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from app.framework.handle import Handle
 from app.framework.interface import MAX_NODE_SCORE, CycleState
+from app.framework.optional import ColumnScore
 from app.model.objects import PodSpec
 from app.model.pod import Pod, PodTemplate
 from app.state.columns.resources import Int64
@@ -26,7 +27,7 @@ _MAX_KEPT_BYTES: Final = 2**24
 Scores = npt.NDArray[np.int8]
 
 
-class ImageLocality:
+class ImageLocality(ColumnScore):
     """Scores the sizes of the pod's images on a node, each weighted by the share of nodes that have it.
 
     The scores of a template are computed for all rows at once and kept until nodes or their images change. The plugin

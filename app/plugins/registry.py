@@ -12,8 +12,7 @@ from collections.abc import Iterable, Mapping
 from importlib.metadata import EntryPoint
 from typing import Final
 
-from app.framework.interface import points_of
-from app.framework.plugin_class import PluginClass, fault_of
+from app.framework.plugin_class import PluginClass, fault_of, points_of
 from app.plugins.default_binder import DefaultBinder
 from app.plugins.default_preemption import DefaultPreemption
 from app.plugins.dynamic_resources import DynamicResources

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Final
 
-from app.scheduler.attempt import Attempt
+from app.cycle.attempt import Attempt
 from app.scheduler.extender_cycle import ExtenderCycle, Questions
 from app.scheduler.slots import Slots
 from app.state.queue.queued_pod import QueuedPod
@@ -71,7 +71,7 @@ class AskAhead:
 
     @property
     def _more(self) -> bool:
-        return bool(self._pods) and self._extenders.may_overlap(self._pods[0].pod)
+        return bool(self._pods) and self._extenders.may_ask_ahead(self._pods[0].pod)
 
     async def _feed(self, number: int) -> None:
         for _ in range(number):

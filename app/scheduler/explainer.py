@@ -9,6 +9,7 @@ from typing import Final
 
 import numpy as np
 
+from app.cycle.attempt import NO_NODES, Attempt, NoNodesError, Unfit
 from app.framework.runner import Framework
 from app.model.pod import Pod
 from app.model.pod_groups import group_of
@@ -29,7 +30,6 @@ from app.observe.explain import (
 )
 from app.observe.group_histories import MAX_MESSAGE, GroupHistories, waits_for
 from app.observe.histories import Histories, rejections_of
-from app.scheduler.attempt import NO_NODES, Attempt, NoNodesError, Unfit
 from app.state.columns.resources import Int64
 from app.state.queue.queued_pod import Place, QueuedPod
 from app.state.scheduler_state import SchedulerState

@@ -13,6 +13,9 @@ from typing import Any, Final, cast
 
 import numpy as np
 
+from app.cycle.attempt import NO_NODES, Attempt, Choice, NoNodesError, Unfit
+from app.cycle.placement_search import PlacementSearch, rejecting_plugins
+from app.cycle.pod_cycle import AssumedPod, decide, paused
 from app.extender.errors import ExtenderError
 from app.framework.diagnosis import Diagnosis
 from app.framework.handle import Effects, Eviction
@@ -23,13 +26,11 @@ from app.model.pod import Pod, PodTemplate
 from app.model.status import SchedulingError
 from app.observe.events import NodeSelected
 from app.scheduler.ask_ahead import AskAhead
-from app.scheduler.attempt import NO_NODES, Attempt, Choice, NoNodesError, Unfit
-from app.scheduler.binding import AssumedPod
-from app.scheduler.extender_cycle import ExtenderCycle, in_turns
+from app.scheduler.driving import drive
+from app.scheduler.extender_cycle import ExtenderCycle
 from app.scheduler.failures import GONE, FailureHandler
 from app.scheduler.group_members import UNSCHEDULABLE, CycleMembers, GroupFault, Member
 from app.scheduler.parts import Parts
-from app.scheduler.placement_search import PlacementSearch, rejecting_plugins
 from app.scheduler.slots import Slots
 from app.state.cache import CacheError
 from app.state.columns.labels import Mask
@@ -310,7 +311,7 @@ class GroupAlgorithm:
         if self._state.table.row_of.get(choice.node_name) != choice.row:
             return False
         rows = np.array([choice.row], np.intp)
-        fits = await in_turns(attempt, lambda: attempt.still_fits(rows))
+        fits = await drive(paused(attempt, lambda: attempt.still_fits(rows)))
         return bool(fits[0])
 
     async def _choose(self, attempt: Attempt) -> Choice:
@@ -319,10 +320,7 @@ class GroupAlgorithm:
             ask = await self._extenders.take_turn(attempt.pod, self._questions)
         if ask is not None:
             return await ask(attempt)
-        choice = attempt.choose_at_once()
-        if choice is None:
-            choice = attempt.choose(await in_turns(attempt, attempt.find))
-        return choice
+        return await drive(decide(attempt))
 
     def _assume(self, member: Member, attempt: Attempt, choice: Choice, seconds: float) -> None:
         """Counts the pod on its node, which took ``seconds`` to choose, and reserves. Raises CacheError, SchedulingError."""

@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from app.cycle.attempt import Choice
+from app.cycle.pod_cycle import AssumedPod
 from app.framework.diagnosis import Diagnosis
 from app.model.pod import Pod
 from app.model.pod_groups import AnyPodGroup, GroupKey
 from app.runtime.tasks import TimeSlice
-from app.scheduler.attempt import Choice
-from app.scheduler.binding import AssumedPod
 from app.scheduler.failures import FailureHandler
 from app.scheduler.parts import Parts
 from app.state.queue.queued_pod import QueuedPod

@@ -6,28 +6,29 @@ table as it is when its last answer has arrived (docs/architecture.md, "Cycles o
 """
 
 import asyncio
+import functools
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from app.cycle.attempt import Attempt, Choice
+from app.cycle.pod_cycle import Gone, Placed, Preempt, Rejected, schedule, take
 from app.framework.runner import Framework
 from app.model.clock import Clock
-from app.model.pod import Pod
 from app.model.pod_groups import GroupKey
-from app.model.status import Code, SchedulingError, Status
+from app.model.status import Code
 from app.observe.events import AttemptStarted, NodeSelected
 from app.runtime import logs
 from app.runtime.tasks import Limiter, TimeSlice
-from app.scheduler.attempt import Attempt, Choice, NoNodesError, Unfit
-from app.scheduler.binding import AssumedPod, Binder
-from app.scheduler.extender_cycle import Choose, ExtenderCycle, in_turns
+from app.scheduler.binding import Binder
+from app.scheduler.driving import awaited, drive
+from app.scheduler.extender_cycle import Choose, ExtenderCycle
 from app.scheduler.failures import GONE, FailureHandler
 from app.scheduler.group_cycle import GroupCycle
 from app.scheduler.parts import Parts
 from app.scheduler.shadow_extenders import ShadowExtenders
 from app.scheduler.slots import Slots, Work
-from app.state.cache import CacheError
 from app.state.queue.active_queue import Admits
 from app.state.queue.queued_pod import QueuedPod
 from app.state.scheduler_state import SchedulerState
@@ -155,7 +156,7 @@ class SchedulingLoop:
 
 
 class PodCycle:
-    """The scheduling cycle of one pod: chooses its node and assumes the pod there, or requeues it."""
+    """Runs the cycles of single pods (app.cycle.pod_cycle), and does what follows from their outcomes."""
 
     def __init__(
         self,
@@ -180,28 +181,13 @@ class PodCycle:
     def attempt(self, queued: QueuedPod) -> Attempt | None:
         """An attempt for a popped pod; None if the pod must not be tried."""
         pod = queued.pod
-        framework = self._frameworks.get(pod.spec.scheduler_name)
-        if framework is None or self._skip(pod):
-            self._state.drop(pod)
-            return None
-        if logs.enabled(3):
-            logs.info(log, "Attempting to schedule pod", v=3, pod=pod.key)
-        return Attempt(
-            framework,
-            self._state.table,
-            pod,
-            nominated=self._state.nominated_for,
-            rng=self._rng,
-            nominated_node=self._state.nominator.node_of(pod.uid),
-            latest=self._state.latest,
-        )
-
-    def _skip(self, pod: Pod) -> bool:
-        """Whether the pod must not be tried: it is being deleted, or already assumed."""
-        if pod.terminating:
+        attempt = take(self._state, self._frameworks, queued, self._rng)
+        if attempt is not None:
+            if logs.enabled(3):
+                logs.info(log, "Attempting to schedule pod", v=3, pod=pod.key)
+        elif pod.terminating:
             self._failures.skipped_deleting(pod)
-            return True
-        return self._state.cache.is_assumed(pod.uid)
+        return attempt
 
     async def schedule(
         self, queued: QueuedPod, attempt: Attempt, choose: Choose | None
@@ -216,82 +202,57 @@ class PodCycle:
             self._extenders is not None and self._extenders.calls_otherwise(queued.pod)
         ):
             self._emit(AttemptStarted(queued, profile))
-        try:
-            choice = attempt.choose_at_once() if choose is None else await choose(attempt)
-            if choice is None:
-                choice = attempt.choose(await in_turns(attempt, attempt.find))
-        except Unfit as unfit:
-            work = self._failures.unfit(queued, attempt, unfit.diagnosis, started)
-            if choose is None and self._failures.asks_about_victims(attempt.pod):
-                return work
-            await work
-        except NoNodesError:
-            self._failures.no_nodes(queued, profile, started=started)
-        except SchedulingError as error:
-            self._failures.error(queued, profile, str(error), started=started)
-        except Exception as error:
-            log.exception("Error scheduling pod %s", queued.pod.key)
-            self._failures.error(
-                queued, profile, f"{type(error).__name__}: {error}", started=started
-            )
-        else:
-            self._emit(
-                NodeSelected(
-                    queued,
-                    profile,
-                    choice.node_name,
-                    choice.feasible,
-                    choice.evaluated,
-                    self._clock.monotonic() - started,
-                    attempt.scores,
-                )
-            )
-            if self._shadows is not None:
-                self._shadows.placed(queued, attempt, choice)
-            self._commit(queued, attempt, choice, started)
+
+        def chosen(choice: Choice) -> None:
+            self._chosen(queued, attempt, choice, started)
+
+        extenders = None if choose is None else functools.partial(awaited, choose)
+        steps = schedule(
+            self._state, queued, attempt, started=started, chosen=chosen, extenders=extenders
+        )
+        outcome = await drive(steps)
+        match outcome:
+            case Placed(assumed, waits):
+                self._binder.start(assumed, waits)
+            case Preempt(diagnosis):
+                work = self._failures.unfit(queued, attempt, diagnosis, started)
+                if choose is None and self._failures.asks_about_victims(attempt.pod):
+                    return work
+                await work
+            case Rejected():
+                self._rejected(queued, profile, outcome, started)
+            case Gone(pod):
+                self._failures.given_up(pod, GONE)
         return None
 
-    def _commit(self, queued: QueuedPod, attempt: Attempt, choice: Choice, started: float) -> None:
-        """Assumes the pod, runs Reserve and Permit, and starts the binding cycle, all without waiting."""
-        pod, framework, node = attempt.pod, attempt.framework, choice.node_name
-        queued.pod = pod
-        current = self._state.pods.get(pod.key)
-        if current is None or current.uid != pod.uid or current.node_name or current.terminating:
-            self._state.drop(pod)
-            self._failures.given_up(pod.on(node), GONE)
-            return
-        try:
-            assumed_pod = self._state.assume(pod, node)
-        except CacheError as error:
-            self._failures.error(queued, framework.profile_name, str(error), started=started)
-            return
-        assumed = AssumedPod(
-            queued,
-            assumed_pod,
-            choice,
-            framework,
-            attempt.state,
-            started,
-            self._state.arrivals(node),
-        )
-        status, waits = _reserve_and_permit(assumed)
-        if status.ok or status.code is Code.Wait:
-            self._binder.start(assumed, waits)
-        else:
+    def _rejected(
+        self, queued: QueuedPod, profile: str, rejected: Rejected, started: float
+    ) -> None:
+        status, assumed, fault = rejected.status, rejected.assumed, rejected.fault
+        if fault is not None:
+            step = "scheduling" if assumed is None else "in Reserve or Permit for"
+            log.error("Error %s pod %s", step, queued.pod.key, exc_info=fault)
+        if assumed is not None:
             self._failures.undo(assumed, status)
+        elif status.code is Code.Error:
+            self._failures.error(queued, profile, status.message, started=started)
+        else:
+            self._failures.no_nodes(queued, profile, started=started)
 
-
-def _reserve_and_permit(assumed: AssumedPod) -> tuple[Status, dict[str, float]]:
-    """As Framework.permit; an exception of a plugin becomes an Error."""
-    framework, state, pod = assumed.framework, assumed.cycle_state, assumed.pod
-    try:
-        status = framework.reserve(state, pod, pod.node_name)
-        if status.ok and framework.has_permit:
-            return framework.permit(state, pod, pod.node_name)
-    except Exception as error:
-        log.exception("Error in Reserve or Permit for pod %s", pod.key)
-        status = Status(Code.Error, (f"{type(error).__name__}: {error}",))
-    return status, {}
+    def _chosen(self, queued: QueuedPod, attempt: Attempt, choice: Choice, started: float) -> None:
+        self._emit(
+            NodeSelected(
+                queued,
+                attempt.framework.profile_name,
+                choice.node_name,
+                choice.feasible,
+                choice.evaluated,
+                self._clock.monotonic() - started,
+                attempt.scores,
+            )
+        )
+        if self._shadows is not None:
+            self._shadows.placed(queued, attempt, choice)
 
 
 class QueueFlusher:

@@ -40,7 +40,7 @@ class Reports:
         self._failed_event(pod, f"skip schedule deleting pod: {pod.key}", now)
 
     def nominated(self, pod: Pod, node_name: str, now: float) -> None:
-        """The pod will be bound to this node once Permit and PreBind are done."""
+        """The pod will be bound to this node once Permit and PreBind are done; "": its nomination is cleared."""
         self._patcher.put(pod, StatusPatch(nominated_node=node_name), now)
 
     async def withdraw(self, pod: Pod) -> None:

@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
+from app.cycle.attempt import Attempt, Choice, best_first, feasible_nodes_to_find
 from app.extender.client import HTTPExtender
 from app.extender.config import Verb
 from app.extender.errors import ExtenderError
@@ -21,7 +22,6 @@ from app.model.pod import Pod
 from app.model.status import SchedulingError
 from app.observe.events import ShadowAnswered, Sink
 from app.runtime.tasks import Limiter, Spawn
-from app.scheduler.attempt import Attempt, Choice, best_first, feasible_nodes_to_find
 from app.state.columns.resources import Int64
 from app.state.queue.queued_pod import QueuedPod
 from app.state.table import NodeTable

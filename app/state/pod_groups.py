@@ -3,6 +3,7 @@
 SchedulerState keeps this up to date. A group is known as long as it has a pod, whether its PodGroup exists or not.
 """
 
+import functools
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
@@ -36,6 +37,10 @@ class PodGroups:
         }
         self._served: dict[type[AnyPodGroup], Callable[[], str]] = {}
         self._members: Final[dict[GroupKey, GroupMembers]] = {}
+        #: Groups whose object has changed or gone, or that have lost a pod, since ``take_reduced``.
+        self._reduced: Final[set[GroupKey]] = set()
+        for kind, lister in self.listers.items():
+            lister.follow(functools.partial(self._note_reduced, kind))
         #: Whether topology constraints count (the feature gate TopologyAwareWorkloadScheduling).
         self.topology = False
         #: Whether any kind of groups is watched.
@@ -107,6 +112,25 @@ class PodGroups:
         group: AnyPodGroup | None = self.listers[key.kind].get(key.name, key.namespace)
         return group
 
+    def is_complete(self, key: GroupKey) -> bool:
+        """Whether a group exists and has as many pods, with or without a node, as it needs."""
+        group = self.get(key)
+        if group is None:
+            return False
+        return group.min_count is None or len(self.members(key)) >= group.min_count
+
+    def take_reduced(self) -> list[GroupKey]:
+        """The groups that may have become incomplete since the last call."""
+        reduced = [key for key in self._reduced if self.path_of(key.kind)]
+        self._reduced.clear()
+        return [key for key in reduced if not self.is_complete(key)]
+
+    def _note_reduced(
+        self, kind: type[AnyPodGroup], old: AnyPodGroup | None, _new: AnyPodGroup | None
+    ) -> None:
+        if old is not None and kind in self._served:
+            self._reduced.add(GroupKey(kind, old.namespace, old.name))
+
     def priority_of(self, key: GroupKey, pod: Pod) -> int:
         """The priority with which a group preempts for one of its pods: its own, or that of its least important waiting pod."""
         group = self.get(key)
@@ -157,6 +181,7 @@ class PodGroups:
             return
         members.unscheduled.pop(pod.uid, None)
         members.scheduled.pop(pod.uid, None)
+        self._reduced.add(key)
         if not len(members):
             del self._members[key]
 

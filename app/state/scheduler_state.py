@@ -79,6 +79,12 @@ class AbandonPod(msgspec.Struct, frozen=True):
     uid: str
 
 
+class ClearNomination(msgspec.Struct, frozen=True):
+    """A waiting pod has lost its nomination, which its status must no longer name."""
+
+    pod: Pod
+
+
 class ReportProblem(msgspec.Struct, frozen=True):
     """An inconsistency that must be logged."""
 
@@ -92,15 +98,19 @@ class RefusedObject(msgspec.Struct, frozen=True):
     error: Exception
 
 
-Command = AbandonPod | ReportProblem | RefusedObject
+Command = AbandonPod | ClearNomination | ReportProblem | RefusedObject
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """The pod after a failed attempt: its latest version, and whether the failure is reported (event and condition)."""
+    """The pod after a failed attempt: its latest version, and whether the failure is reported (event and condition).
+
+    ``nominated_node``: as for ``fail``, and "" if the pod may have no nomination.
+    """
 
     pod: Pod
     report: bool
     requeued: bool
+    nominated_node: str | None
 
 
 def _nothing() -> None:
@@ -177,8 +187,31 @@ class SchedulerState:
     def apply(self, change: Change, now: float) -> Sequence[Command]:
         """Applies one change from a watch. If that fails, the object is removed from the state (see RefusedObject)."""
         commands = self._apply(change, now)
+        reduced = self.cluster.pod_groups.take_reduced() if self.cluster.pod_groups.watched else ()
+        if reduced:
+            commands = [*commands, *self._clear_nominations(reduced, now)]
         self._notify()
         return commands
+
+    def _clear_nominations(self, groups: Iterable[GroupKey], now: float) -> list[Command]:
+        """Clears the nominations of the pods of groups that are not complete: others may have the room."""
+        return [
+            self._clear_nomination(pod, node, now)
+            for key in groups
+            for pod in tuple(self.cluster.pod_groups.members(key).unscheduled.values())
+            if (node := self.nominator.node_of(pod.uid))
+        ]
+
+    def _clear_nomination(self, pod: Pod, node: str, now: float) -> Command:
+        self.nominator.add(pod, "")
+        self._nomination_freed(pod, node, now)
+        return ClearNomination(pod)
+
+    def _may_be_nominated(self, pod: Pod) -> bool:
+        """False for a pod that waits for its group to be complete."""
+        groups = self.cluster.pod_groups
+        key = groups.key_of(pod) if groups.watched else None
+        return key is None or groups.is_complete(key)
 
     def _apply(self, change: Change, now: float) -> Sequence[Command]:
         if self._refused:
@@ -295,7 +328,10 @@ class SchedulerState:
         groups = self.cluster.pod_groups
         if old is not None and earlier != key:
             groups.remove(old)
-        scheduled = bool(new.node_name) or self.cache.is_assumed(new.uid)
+        scheduled = bool(new.node_name)
+        if key is not None and self.cache.is_assumed(new.uid) and not scheduled:
+            # A pod that joins a group while it is assumed does not count there before it is bound.
+            scheduled = new.uid in groups.members(key).scheduled
         if scheduled or self.responsible_for(new):
             groups.put(new, scheduled=scheduled)
 
@@ -357,10 +393,17 @@ class SchedulerState:
             if new.labels is not assumed.labels:
                 self._relabelled(assumed, self.cache.update_assumed(new), now)
             return ()
+        before = self.nominator.node_of(new.uid)
         self.queue.update(old, new, now)
+        commands: Sequence[Command] = ()
+        if self.nominator.node_of(new.uid) and not self._may_be_nominated(new):
+            if before:
+                commands = (self._clear_nomination(new, before, now),)
+            else:
+                self.nominator.delete(new)  # the status names a node since before a restart
         if old.nominated_node_name and old.nominated_node_name != new.nominated_node_name:
-            self._nomination_freed(old, now)
-        return ()
+            self._nomination_freed(old, old.nominated_node_name, now)
+        return commands
 
     def _pod_deleted(self, pod: Pod, now: float) -> Sequence[Command]:
         if pod.node_name:
@@ -372,11 +415,12 @@ class SchedulerState:
             return () if known is not None else (missing,)
         if not self.responsible_for(pod):
             return ()
+        node = self.nominator.node_of(pod.uid) or pod.nominated_node_name
         self.queue.delete(pod)
         if self.cache.is_assumed(pod.uid):
             return self._assumed_pod_deleted(pod, now)
-        if pod.nominated_node_name:
-            self._nomination_freed(pod, now)
+        if node:
+            self._nomination_freed(pod, node, now)
         return ()
 
     def _assumed_pod_deleted(self, pod: Pod, now: float) -> Sequence[Command]:
@@ -387,7 +431,10 @@ class SchedulerState:
         self.queue.move_all(ASSIGNED_POD_DELETE, assumed, None, now)
         return (AbandonPod(pod.uid),)
 
-    def _nomination_freed(self, pod: Pod, now: float) -> None:
+    def _nomination_freed(self, pod: Pod, node: str, now: float) -> None:
+        """Moves the pods that may fit since a pod is no longer nominated to this node."""
+        if pod.nominated_node_name != node:  # it was never written
+            pod = msgspec.structs.replace(pod, nominated_node_name=node)
         self.queue.move_all(
             ASSIGNED_POD_DELETE,
             pod,
@@ -534,14 +581,17 @@ class SchedulerState:
         current = self.pods.get(pod.key)
         if current is not None and current.uid != pod.uid:
             self.queue.done(pod.uid)
-            return Failure(current, report=False, requeued=False)
+            return Failure(current, report=False, requeued=False, nominated_node=nominated_node)
         if current is None or current.node_name:
             self.queue.done(pod.uid)
-            return Failure(current or pod, report=True, requeued=False)
+            pod = current or pod
+            return Failure(pod, report=True, requeued=False, nominated_node=nominated_node)
         queued.pod = current
+        if not self._may_be_nominated(current):
+            nominated_node = ""
         try:
             self.queue.add_unschedulable_if_not_present(queued, now)
         except AlreadyQueuedError:
-            return Failure(current, report=True, requeued=False)
+            return Failure(current, report=True, requeued=False, nominated_node=nominated_node)
         self.nominator.add(current, nominated_node)
-        return Failure(current, report=True, requeued=True)
+        return Failure(current, report=True, requeued=True, nominated_node=nominated_node)

@@ -5,7 +5,7 @@ rows that changed since a pod of the same template was decided, and the candidat
 an independent dry run.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -15,7 +15,7 @@ from app.model.objects import Node, Taint
 from app.model.pod import HostPort, Pod
 from app.model.requests import CPU, MEMORY
 from app.state.columns.families import PodCounter
-from app.state.columns.labels import MISSING, Codes, LabelColumn, Mask
+from app.state.columns.labels import Codes, LabelColumn, Mask
 from app.state.columns.ports import conflicts
 from app.state.columns.resources import Int64, ResourceColumns
 from app.state.columns.sparse import LIMIT, clamp
@@ -23,10 +23,6 @@ from app.state.pod_batch import PodBatch
 from app.state.table import NodeTable
 
 Rows = npt.NDArray[np.intp]
-#: Numbers of pods by row of a view: int64[n], at least 0.
-Counted = Callable[["View"], Int64]
-#: The most classes of rows (see Trait).
-MAX_CLASSES: Final = 32
 
 #: Views with at most this many rows look up each row in the sets of rows by port; larger ones use a mask.
 _FEW_ROWS: Final = 32
@@ -181,54 +177,6 @@ class LazyView(View):
             raise AttributeError(name)
         super().__init__(self._table, self._make())
         return self.__dict__[name]
-
-
-class SampleView(View):
-    """A view whose rows stand for others with the same answers: ``numbers`` (int64[n]) of them, each with itself."""
-
-    def __init__(self, table: NodeTable, rows: Rows, numbers: Int64) -> None:
-        super().__init__(table, rows)
-        self._numbers = numbers
-
-    def take(self, positions: npt.NDArray[np.intp] | Mask) -> "SampleView":
-        return SampleView(self.table, self.rows[positions], self._numbers[positions])
-
-    def number_of(self, rows: Mask) -> int:
-        return int(self._numbers[rows].sum())
-
-
-class Trait(NamedTuple):
-    """Something about rows on which the answers of a plugin that looks across nodes depend.
-
-    To rows with equal traits the plugin answers alike, as long as the table does not change. A trait of a row changes with
-    the row, or with the ``key``.
-    """
-
-    key: Hashable
-    #: int[n], at least 0.
-    of: Callable[[View], npt.NDArray[np.integer[Any]]]
-
-
-def label_trait(column: LabelColumn, counted: Mapping[Hashable, Counted]) -> list[Trait] | None:
-    """The traits of rows for answers that depend on the domains of a label.
-
-    They are the domains themselves if these are few, or what is ``counted`` on each row, by a key of its own, if each
-    domain is one row; else None.
-    """
-    if len(column.values) <= MAX_CLASSES:
-        return [Trait((column.key, column.epoch), lambda view: view.label(column.key)[1])]
-    if not column.unique:
-        return None
-    return [count_trait(column.key, key, one) for key, one in counted.items()]
-
-
-def count_trait(label: str, key: Hashable, counted: Counted) -> Trait:
-    """The trait of rows for answers that depend on what is counted on the row itself, if it has the label."""
-
-    def of(view: View) -> Int64:
-        return np.where(view.label(label)[1] == MISSING, 0, counted(view) + 1)
-
-    return Trait((label, key), of)
 
 
 class DryRunView(View):

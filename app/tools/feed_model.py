@@ -3,7 +3,7 @@
 import dataclasses
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterable, Mapping
-from typing import Annotated, Any, Final, NamedTuple, TypedDict
+from typing import Annotated, Any, Final, NamedTuple, NotRequired, TypedDict
 
 import msgspec
 
@@ -90,6 +90,7 @@ class _Extender(TypedDict):
     extender: str
     verb: str
     breaker: str
+    limit: NotRequired[Whole]
     inFlight: Whole
     outcomes: dict[str, Whole]
     dropped: Whole

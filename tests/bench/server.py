@@ -14,8 +14,8 @@ import msgspec
 from app.cli.process import run_loop
 from app.sim import ClusterOptions, EmbeddedCluster
 from app.sim.api import Api
-from app.sim.cluster import write_kubeconfig
 from app.sim.features import parse_features
+from app.sim.kubeconfig import write_kubeconfig
 from app.sim.objects import new_uid
 from app.sim.resources.kinds import PODS
 from app.sim.store import Object

@@ -18,12 +18,12 @@ import click
 import msgspec
 import numpy as np
 
+from app.cycle.attempt import Attempt
 from app.kube.informer import Store
 from app.kube.watch_decoder import KindFeed
 from app.model.objects import Node
 from app.model.pod import Pod
 from app.scheduler import kinds
-from app.scheduler.attempt import Attempt
 from app.state.scheduler_state import Change
 from tests.bench import workload
 from tests.core.scheduler.full_state import FullState

@@ -15,6 +15,7 @@ from unittest import mock
 import msgspec
 import numpy as np
 
+from app.cycle.attempt import Attempt, NoNodesError, Unfit
 from app.extender.client import HTTPExtender
 from app.extender.events import Sink
 from app.model import devices, objects, pod_groups, storage
@@ -22,7 +23,6 @@ from app.model.pod import Pod
 from app.model.status import SchedulingError
 from app.observe.events import AttemptFailed, ByType, NodeSelected
 from app.observe.telemetry import Telemetry
-from app.scheduler.attempt import Attempt, NoNodesError, Unfit
 from app.scheduler.wiring import Scheduler
 from app.state.columns.resources import ResourceColumns
 from app.state.scheduler_state import SchedulerState

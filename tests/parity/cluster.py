@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from app.cycle.attempt import Attempt
 from app.model import objects, storage
 from app.model.pod import Pod
 from app.plugins import registry
-from app.scheduler.attempt import Attempt
 from app.scheduler.profiles import build_state
 from app.settings.load import load
 from app.state.nominator import Nominator

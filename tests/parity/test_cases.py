@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
+from app.cycle.attempt import Attempt, Unfit
 from app.framework.diagnosis import Diagnosis
 from app.framework.handle import Eviction
 from app.model.pod import Pod
 from app.model.status import Code, Status
 from app.plugins.default_preemption.importance import loss
-from app.scheduler.attempt import Attempt, Unfit
 from app.state.view import View
 from app.wire.extender_v1 import Victims
 from tests.parity.cluster import CASES, Recorded, read

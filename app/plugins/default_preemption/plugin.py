@@ -549,7 +549,7 @@ class HeldPreemptors:
 
     The watch shows an eviction only some time after the API server has answered. A preemptor that is tried in between
     would fail again, so it is gated until the watch shows that its last victim is gone or terminating. kube-scheduler
-    only waits for the answer to the last request.
+    only waits for the answer to the last request. The Evictor ends a hold that lasts too long (``lapse``).
     """
 
     def __init__(self, table: NodeTable) -> None:
@@ -591,6 +591,12 @@ class HeldPreemptors:
             return victim is None or self._stays(victim)
         victim = self._leaving.get(uid)
         return victim is not None and self._stays(victim)
+
+    def waits_for(self, uid: str, victim: Pod) -> bool:
+        return self._leaving.get(uid) is victim and self._stays(victim)
+
+    def lapse(self, uid: str) -> None:
+        self._leaving.pop(uid, None)
 
     def waiting_for(self, victim_uid: str) -> Collection[str]:
         """The uids of the preemptors whose evictions have ended, with this pod as the last victim."""

@@ -19,9 +19,9 @@ from app.framework.interface import (
     Need,
     PostFilterResult,
     QueueingHint,
-    SteadySkip,
     Verdicts,
 )
+from app.framework.optional import SteadySkip, UndecidedOnly
 from app.model.cluster_event import Action, ClusterEvent, Resource
 from app.model.devices import AllocationResult, ResourceClaim
 from app.model.pod import Pod, PodTemplate
@@ -56,17 +56,16 @@ ERR_REASON_NO_CLAIMS: Final = "no new claims to deallocate"
 _UNKNOWN: Final = object()
 
 
-class DynamicResources(SteadySkip):
-    """Finds nodes with the devices that a pod's claims request, and allocates them before the pod is bound."""
+class DynamicResources(SteadySkip, UndecidedOnly):
+    """Finds nodes with the devices that a pod's claims request, and allocates them before the pod is bound.
+
+    PostFilter may deallocate a claim because of Filter's verdicts, so these must not include nodes that others reject.
+    """
 
     NAME: ClassVar[str] = "DynamicResources"
     NEEDS: ClassVar[Mapping[str, Need]] = dict.fromkeys(
         ("filter", "score", "reserve", "preBind"), Need("preFilter", "not found")
     )
-
-    #: PostFilter may deallocate a claim because of Filter's verdicts, so these must not include nodes that others
-    #: reject.
-    UNDECIDED_ONLY: ClassVar[bool] = True
 
     def __init__(self, args: DynamicResourcesArgs | None, handle: Handle) -> None:
         self._args: Final = args or DynamicResourcesArgs()

@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from app.framework.classes import Counted
 from app.model.objects import Namespace
 from app.model.pod import Pod, PodTemplate
 from app.model.selectors import Labels, Selector
@@ -14,7 +15,6 @@ from app.state.columns.families import PodCounter, PodFamilies
 from app.state.columns.label_index import LabelIndex
 from app.state.columns.selector_index import Scope
 from app.state.columns.terms import AffinityTerm, ExistingTerm, PodTerms, Terms
-from app.state.view import Counted
 from app.state.weak_cache import WeakCache
 
 

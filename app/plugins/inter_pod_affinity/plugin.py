@@ -6,20 +6,21 @@ from typing import ClassVar, Final
 import msgspec
 
 from app.framework.args import InterPodAffinityArgs
+from app.framework.classes import Trait, label_trait
 from app.framework.handle import Handle
 from app.framework.interface import (
     CycleState,
     EventRegistration,
     Need,
     QueueingHint,
-    SteadySkip,
     Verdicts,
     on_event,
     reject_first,
 )
+from app.framework.optional import ByTraits, OnlyNarrows, SteadySkip
 from app.model.cluster_event import Action, Resource
 from app.model.objects import Node
-from app.model.pod import Pod
+from app.model.pod import Pod, PodTemplate
 from app.model.selectors import Labels
 from app.model.status import SKIP, SUCCESS, Code, Status, unresolvable
 from app.plugins.inter_pod_affinity import scoring
@@ -32,7 +33,7 @@ from app.plugins.inter_pod_affinity.incoming import NOTHING, IncomingTerms, coun
 from app.state.columns.labels import Mask
 from app.state.columns.resources import Int64
 from app.state.columns.terms import AffinityTerm
-from app.state.view import Trait, View, label_trait
+from app.state.view import View
 
 ERR_REASON_AFFINITY_RULES_NOT_MATCH: Final = "node(s) didn't match pod affinity rules"
 ERR_REASON_ANTI_AFFINITY_RULES_NOT_MATCH: Final = "node(s) didn't match pod anti-affinity rules"
@@ -56,7 +57,7 @@ class _Required(msgspec.Struct, frozen=True):
     existing: ExistingAntiAffinity
 
 
-class InterPodAffinity(SteadySkip):
+class InterPodAffinity(SteadySkip, OnlyNarrows, ByTraits):
     """Filters by required terms and scores by preferred terms, of the incoming pod and of existing pods.
 
     The counts are made in PreFilter and PreScore and are valid until the table changes.
@@ -150,6 +151,12 @@ class InterPodAffinity(SteadySkip):
             return SKIP
         state.write(_SCORE_STATE, scores)
         return SUCCESS
+
+    def skips_scoring_steadily(self, template: PodTemplate) -> bool:
+        """Preferred terms may select any pod that comes, also one without terms."""
+        affinity = template.spec.affinity
+        ours = () if affinity is None else (affinity.pod_affinity, affinity.pod_anti_affinity)
+        return not any(terms is not None and terms.preferred for terms in ours)
 
     def score(self, state: CycleState, _pod: Pod, view: View) -> Int64:
         """int64[n]: the sum of the weights in the row's domains, negative for anti-affinity."""

@@ -7,16 +7,17 @@ from typing import ClassVar, Final
 import numpy as np
 
 from app.framework.args import PodTopologySpreadArgs
+from app.framework.classes import Trait, count_trait, label_trait
 from app.framework.handle import Handle
 from app.framework.interface import (
     CycleState,
     EventRegistration,
     Need,
     QueueingHint,
-    SteadySkip,
     Verdicts,
     on_event,
 )
+from app.framework.optional import AcceptsAll, ByTraits, SteadySkip
 from app.model.cluster_event import Action, Resource
 from app.model.objects import Node
 from app.model.pod import Pod
@@ -38,7 +39,7 @@ from app.plugins.pod_topology_spread.hard import (
 )
 from app.plugins.pod_topology_spread.soft import SoftCounts, count_soft
 from app.state.columns.resources import Int64
-from app.state.view import Trait, View, count_trait, label_trait
+from app.state.view import View
 
 ERR_REASON_CONSTRAINTS_NOT_MATCH: Final = "node(s) didn't match pod topology spread constraints"
 ERR_REASON_NODE_LABEL_NOT_MATCH: Final = (
@@ -58,7 +59,7 @@ _POD_ACTIONS: Final = (
 _NODE_ACTIONS: Final = Action.Add | Action.Delete | Action.UpdateNodeLabel | Action.UpdateNodeTaint
 
 
-class PodTopologySpread(SteadySkip):
+class PodTopologySpread(SteadySkip, AcceptsAll, ByTraits):
     """Filters by hard constraints (DoNotSchedule) and scores by soft ones (ScheduleAnyway).
 
     The counts are made in PreFilter and PreScore and are valid until the table changes.

@@ -20,8 +20,8 @@ from app.state.queue.pod_heap import PodHeap
 from app.state.queue.queued_pod import Lane, QueuedPod
 from app.state.queue.recorder import QueueRecorder
 
-#: Whether a lane is open. A search asks once per lane, in the order of the lanes' first pods.
-Admits: TypeAlias = Callable[[Lane], bool]
+#: Whether the first pod of a lane may be popped. A search asks once per lane, in the order of the lanes' first pods.
+Admits: TypeAlias = Callable[[QueuedPod], bool]
 
 #: The label under which a popped pod is counted among the in-flight events.
 POD_POPPED: Final = "PodPopped"
@@ -81,7 +81,7 @@ class ActiveQueue:
         for queued in _in_order(first) if len(first) > 1 else first:
             if any(queued.pod.priority < other.pod.priority for other in passed):
                 return None
-            if admits is None or admits(queued.lane):
+            if admits is None or admits(queued):
                 return queued
             passed.append(queued)
         return None

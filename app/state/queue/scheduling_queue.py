@@ -259,7 +259,7 @@ class SchedulingQueue:
         if queued is None:
             return None
         queued.lane = self._lane(queued.pod)
-        return queued if admits is None or admits(queued.lane) else None
+        return queued if admits is None or admits(queued) else None
 
     def done(self, uid: str) -> None:
         """Ends a pod's attempt: its binding begins, or there is nothing left to do. Does nothing if it has ended."""

@@ -35,7 +35,7 @@ MAX_STEP: Final = 500
 Precheck = Callable[[Pod], bool]
 
 #: Template, all rejectors, the pending ones among them, the gating plugin, and the PodGroup's name.
-GroupKey = tuple[PodTemplate, frozenset[str], frozenset[str], str, str]
+_AlikeKey = tuple[PodTemplate, frozenset[str], frozenset[str], str, str]
 
 #: A pod, and how to queue it again.
 Requeue = tuple[QueuedPod, QueueingStrategy]
@@ -48,7 +48,7 @@ class WaitingGroup:
 
     __slots__ = ("gating_plugin", "key", "pods", "rejectors", "template", "wakers")
 
-    def __init__(self, key: GroupKey) -> None:
+    def __init__(self, key: _AlikeKey) -> None:
         self.key: Final = key
         self.template, self.rejectors, _, self.gating_plugin, _ = key
         #: By uid, in the order of arrival.
@@ -62,7 +62,7 @@ class WaitingGroup:
         return self.template.spec.scheduler_name
 
 
-def _group_key(queued: QueuedPod) -> GroupKey:
+def _group_key(queued: QueuedPod) -> _AlikeKey:
     return (
         queued.pod.template,
         frozenset(queued.rejectors),
@@ -78,7 +78,7 @@ class WaitingPool:
     def __init__(self, wakers: Callable[[WaitingGroup], Iterable[Hashable]]) -> None:
         """``wakers`` returns what a new group is listed under."""
         self._wakers: Final = wakers
-        self._groups: Final[dict[GroupKey, WaitingGroup]] = {}
+        self._groups: Final[dict[_AlikeKey, WaitingGroup]] = {}
         self._woken_by: Final[dict[Hashable, dict[WaitingGroup, None]]] = {}
         self._length = 0
 

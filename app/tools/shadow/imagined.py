@@ -19,13 +19,13 @@ from typing import Any, Final, NamedTuple, cast
 import msgspec
 import numpy as np
 
+from app.cycle.attempt import Attempt, NoNodesError, Unfit, best
 from app.framework.diagnosis import Diagnosis
 from app.framework.handle import Effects, Eviction
 from app.framework.runner import Framework
 from app.model.objects import Node
 from app.model.pod import Pod
 from app.plugins.default_preemption.importance import loss
-from app.scheduler.attempt import Attempt, NoNodesError, Unfit, best
 from app.state.queue.queued_pod import ACTIVE, QueuedPod
 from app.state.scheduler_state import Change, SchedulerState
 from app.state.view import Rows

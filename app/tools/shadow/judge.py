@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple, NoReturn, TypeVar, cast
 import msgspec
 import numpy as np
 
+from app.cycle.attempt import Attempt, NoNodesError, Unfit, feasible_nodes_to_find
 from app.framework.args import DefaultPreemptionArgs
 from app.framework.diagnosis import Diagnosis
 from app.framework.handle import Effects, Eviction
@@ -24,7 +25,6 @@ from app.model.pod_groups import group_of
 from app.model.status import Code, SchedulingError
 from app.plugins.default_preemption.candidates import wanted
 from app.plugins.default_preemption.importance import by_importance, loss
-from app.scheduler.attempt import Attempt, NoNodesError, Unfit, feasible_nodes_to_find
 from app.state.columns.resources import Int64
 from app.state.scheduler_state import SchedulerState
 from app.state.view import Rows

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from app.framework.interface import POINT_METHODS, points_of
+from app.framework.interface import POINT_METHODS
+from app.framework.plugin_class import points_of
 from app.framework.profile import ProfilePlugins
 
 

@@ -1,7 +1,8 @@
 import pytest
 
-from app.framework.interface import CycleState, points_of
+from app.framework.interface import CycleState
 from app.framework.per_node import NodeFilter, NodeScore, node_infos
+from app.framework.plugin_class import points_of
 from app.model.status import SKIP, Code, SchedulingError, Status, unresolvable, unschedulable
 from app.state.view import View
 from tests.core.framework.worlds import World, check_filter, check_score, verdict

@@ -18,6 +18,7 @@ from app.framework.interface import (
     default_normalize,
     reject,
 )
+from app.framework.optional import ZeroNormalized
 from app.framework.runner import Framework, PreFilterRejected
 from app.framework.testing import FakeCluster, make_node, make_pod
 from app.model.cluster_event import NODE_ADD, Action
@@ -284,7 +285,7 @@ class Counts(NodeLocal, Ranks):
         self._scores = np.array(scores, np.int64)
 
 
-class CountsAndSaysWhatZeroIs(Counts):
+class CountsAndSaysWhatZeroIs(Counts, ZeroNormalized):
     """The same; ``normalize`` need not be called where there is nothing to count."""
 
     ZERO_NORMALIZED = 100

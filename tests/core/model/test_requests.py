@@ -4,7 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.model.objects import Container, PodSpec, ResourceRequirements
-from app.model.requests import pod_requests
+from app.model.pod import PodTemplate
+from app.model.requests import nonzero_requests, pod_requests, resources_from
 
 AMOUNTS = st.dictionaries(
     st.sampled_from(["cpu", "memory", "e.x/a"]), st.integers(-2, 9), max_size=3
@@ -44,3 +45,18 @@ def test_a_pod_asks_for_the_most_that_it_needs_at_any_time(containers, init_cont
         init_containers=tuple(container(*each) for each in init_containers),
     )
     assert pod_requests(spec) == largest([running, *steps])
+
+
+OVERHEAD = st.none() | AMOUNTS.map(lambda amounts: {name: f"{n}n" for name, n in amounts.items()})
+
+
+@given(st.lists(AMOUNTS, min_size=1, max_size=3), CONTAINERS, OVERHEAD)
+def test_a_template_that_needs_no_defaults_computes_its_request_once(containers, inits, overhead):
+    spec = PodSpec(
+        containers=tuple(map(container, containers)),
+        init_containers=tuple(container(*each) for each in inits),
+        overhead=overhead,
+    )
+    template, plain = PodTemplate(spec), pod_requests(spec)
+    assert template.fit_score_request == pod_requests(spec, pod_level=False, nonzero=True)
+    assert template.resources == resources_from(plain, nonzero_requests(spec, None, plain))

@@ -4,6 +4,7 @@ import random
 
 import numpy as np
 
+from app.cycle.attempt import Attempt, Unfit
 from app.framework.args import DefaultPreemptionArgs
 from app.framework.diagnosis import Diagnosis
 from app.framework.handle import Eviction
@@ -33,7 +34,6 @@ from app.model.objects import (
 from app.model.pod import LabelSet, Pod, PodTemplate
 from app.plugins import registry
 from app.plugins.default_preemption import DefaultPreemption
-from app.scheduler.attempt import Attempt, Unfit
 from app.state.cluster import Cluster
 from app.state.nominations import Nominations
 from app.state.nominator import Nominator

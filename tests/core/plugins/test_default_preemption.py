@@ -4,6 +4,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from app.cycle.attempt import Attempt, Unfit
 from app.framework.args import DefaultPreemptionArgs
 from app.framework.diagnosis import Diagnosis
 from app.framework.interface import MAY_PAUSE, PostFilterResult, QueueingHint
@@ -11,12 +12,14 @@ from app.framework.per_node import NodeFilter
 from app.model.cluster_event import ASSIGNED_POD_DELETE, NODE_ADD, Action, ClusterEvent, Resource
 from app.model.objects import (
     Container,
+    LabelSelector,
     Node,
     NodeStatus,
     ObjectMeta,
     PodCondition,
     PodSpec,
     ResourceRequirements,
+    TopologySpreadConstraint,
 )
 from app.model.pod import LabelSet, Pod, make_pod
 from app.model.status import (
@@ -30,14 +33,13 @@ from app.model.status import (
 )
 from app.plugins.default_preemption import plugin
 from app.plugins.default_preemption.importance import loss
-from app.scheduler.attempt import Attempt, Unfit
 from app.state.cluster import Cluster
 from app.state.nominations import Nominations
 from app.state.nominator import Nominator
 from app.state.table import NodeTable
 from app.wire.extender_v1 import Victims
 from tests.core.framework.coroutines import finish
-from tests.core.plugins.preemption_world import Crowd, Extenders, frameworks
+from tests.core.plugins.preemption_world import ZONE, Crowd, Extenders, frameworks
 from tests.core.plugins.twins import preemption as twin
 
 
@@ -249,6 +251,41 @@ def test_terminating_victims_are_victims_too():
     town = Town([node("a")], [pod("going", "4", on="a", deletion_timestamp="now")])
     _, evictions = town.preempt(pod("boss", "2", 10))
     assert evictions == [("a", ["going"])]
+
+
+def test_a_victim_that_is_ending_counts_for_spreading_in_the_dry_run_only():
+    """As in kube-scheduler 1.36.2 (seen there): ``kept`` stays at first, since ``going`` is subtracted without having been counted.
+
+    Once it is gone, the skew is 2 with ``kept``, which has to go too.
+    """
+    web = {"app": "web"}
+    zones = {ZONE: "a"}, {ZONE: "b"}
+    nodes = [
+        msgspec.structs.replace(node(name), metadata=ObjectMeta(name=name, labels=labels))
+        for name, labels in zip("ab", zones, strict=True)
+    ]
+    going = pod("going", "1", 1, on="a", labels=web, deletion_timestamp="now")
+    town = Town(
+        nodes,
+        [
+            going,
+            pod("kept", "1", 2, on="a", labels=web),
+            pod("other", "2", 3, on="a"),
+            pod("mighty", "4", 100, on="b"),
+        ],
+    )
+    skew = TopologySpreadConstraint(
+        max_skew=1,
+        topology_key=ZONE,
+        when_unsatisfiable="DoNotSchedule",
+        label_selector=LabelSelector(match_labels=web),
+    )
+    boss = pod("boss", "1", 50, labels=web)
+    spec = msgspec.structs.replace(boss.spec, topology_spread_constraints=(skew,))
+    boss = make_pod(spec, web, namespace="ns", name="boss", uid="boss")
+    assert town.preempt(boss)[1] == [("a", ["going"])]
+    town.table.remove_pod(going)
+    assert town.preempt(boss)[1] == [("a", ["kept"])]
 
 
 def test_says_when_evicting_cannot_help():

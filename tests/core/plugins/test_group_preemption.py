@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from app.cycle.attempt import Attempt, Unfit
 from app.framework.interface import GroupMember
 from app.framework.testing import make_node, make_object, make_pod
 from app.model.objects import PodDisruptionBudget
@@ -22,7 +23,6 @@ from app.plugins.default_preemption.importance import (
     loss,
     started_at,
 )
-from app.scheduler.attempt import Attempt, Unfit
 from app.state.cluster import Cluster
 from app.state.nominations import NO_PODS
 from app.state.nominator import Nominator

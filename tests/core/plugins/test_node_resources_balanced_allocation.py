@@ -3,6 +3,8 @@ import pytest
 
 from app.framework.args import BalancedAllocationArgs, ResourceSpec
 from app.framework.interface import CycleState
+from app.framework.testing import FakeCluster, make_node
+from app.framework.testing import make_pod as make_test_pod
 from app.model.objects import (
     Container,
     Node,
@@ -93,3 +95,20 @@ def test_two_resources_of_three_are_rounded_as_two_alone():
     plugin = NodeResourcesBalancedAllocation(args, world.handle)
     pod, view = asking("p", memory="4", **{gpu: "1"}), View(world.table, np.array([row]))
     assert plugin.score(CycleState(), pod, view).tolist() == [64]
+
+
+@pytest.mark.parametrize("rows", [1001, 3000])
+def test_many_rows_have_the_scores_that_each_has_alone(rows):
+    cluster = FakeCluster()
+    for number in range(rows):
+        status = {"allocatable": {"cpu": f"{number % 7 + 1}", "memory": f"{number % 11 + 1}Gi"}}
+        cluster.set_node(make_node(f"n{number}", status=status))
+    table = cluster.handle.table
+    container = {"name": "c", "resources": {"requests": {"cpu": "700m", "memory": "300Mi"}}}
+    pod = make_test_pod(spec={"containers": [container]})
+    plugin, state = NodeResourcesBalancedAllocation(None, cluster.handle), CycleState()
+    together = plugin.score(state, pod, View.everything(table))
+    parts = [
+        plugin.score(state, pod, View(table, part)) for part in np.array_split(table.all_rows(), 9)
+    ]
+    assert np.array_equal(together, np.concatenate(parts))

@@ -2,7 +2,8 @@ from collections import Counter
 
 import pytest
 
-from app.framework.interface import CycleState, points_of
+from app.framework.interface import CycleState
+from app.framework.plugin_class import points_of
 from app.model.cluster_event import Action, ClusterEvent, Resource
 from app.model.objects import (
     CSI,

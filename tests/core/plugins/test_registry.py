@@ -4,8 +4,8 @@ import types
 
 import pytest
 
-from app.framework.interface import needs_of
 from app.framework.per_node import NodeFilter
+from app.framework.plugin_class import needs_of
 from app.model.status import SUCCESS
 from app.plugins.registry import GROUP, IN_TREE, RegistryError, capabilities, registry
 from app.settings.defaults import IN_TREE_CAPABILITIES, PREPARED_AT

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from app.framework.args import VolumeBindingArgs
-from app.framework.interface import CycleState, points_of
+from app.framework.interface import CycleState
+from app.framework.plugin_class import points_of
 from app.model.cluster_event import Action, ClusterEvent, Resource
 from app.model.objects import (
     CSI,

@@ -1,6 +1,7 @@
 import pytest
 
-from app.framework.interface import CycleState, points_of
+from app.framework.interface import CycleState
+from app.framework.plugin_class import points_of
 from app.model.cluster_event import NODE_ADD, Action, ClusterEvent, Resource
 from app.model.objects import ISCSI, RBD, AWSElasticBlockStore, GCEPersistentDisk, Volume
 from app.model.status import SKIP, SUCCESS, Code

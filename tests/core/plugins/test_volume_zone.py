@@ -1,6 +1,7 @@
 import pytest
 
-from app.framework.interface import CycleState, points_of
+from app.framework.interface import CycleState
+from app.framework.plugin_class import points_of
 from app.model.cluster_event import Action, ClusterEvent, Resource
 from app.model.status import SKIP, SUCCESS, Code
 from app.plugins.volume_zone import VolumeZone

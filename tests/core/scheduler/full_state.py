@@ -1,5 +1,6 @@
 """The state with every default plugin, scheduling without a loop: for tests of what all of it costs together."""
 
+import functools
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -7,10 +8,11 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from app.cycle.attempt import Attempt, NoNodesError, Unfit
+from app.framework.args import Profile
 from app.framework.testing import make_node, make_object
 from app.model.objects import Named
 from app.plugins import registry
-from app.scheduler.attempt import Attempt, NoNodesError, Unfit
 from app.scheduler.profiles import build_state, queue_plugins
 from app.settings.load import load
 from app.state.queue.queued_pod import QueuedPod
@@ -25,6 +27,11 @@ CONFIG = json.dumps(
 Manifest = Mapping[str, Any]
 
 
+@functools.cache
+def _profiles() -> tuple[Profile, ...]:
+    return tuple(load(CONFIG).to_plain())
+
+
 class FullState:
     """A SchedulerState, and the framework of the default profile, as the process puts them together."""
 
@@ -32,7 +39,7 @@ class FullState:
         self.rng = np.random.default_rng(1)
         self.now = 1_800_000_000.0
         self.state, frameworks = build_state(
-            load(CONFIG).to_plain(),
+            _profiles(),
             registry.IN_TREE,
             lambda built, nominator: SchedulingQueue(queue_plugins(built), nominator),
             rng=self.rng,

@@ -7,11 +7,11 @@ import msgspec
 import numpy as np
 import pytest
 
+from app.cycle.attempt import DROPPED, Attempt, NoNodesError, Unfit
 from app.framework.interface import MAY_PAUSE, PreFilterResult, reject
 from app.framework.runner import Framework
 from app.framework.testing import FakeCluster, make_node, make_pod
 from app.model.status import SUCCESS, Code, Status, Unfinished, unresolvable, unschedulable
-from app.scheduler.attempt import DROPPED, Attempt, NoNodesError, Unfit
 from app.state.nominations import NO_PODS
 from tests.core.framework.profiles import profile_of
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from app.cycle.attempt import Attempt, Choice, NoNodesError, Unfit, best
 from app.framework import scoring
 from app.framework.interface import NodeLocal
 from app.framework.ranking import INFEASIBLE, Ranking
@@ -18,7 +19,6 @@ from app.framework.runner import Framework
 from app.framework.testing import make_node
 from app.model.objects import Node, PodSpec, Service
 from app.model.pod import LabelSet, Pod, make_pod
-from app.scheduler.attempt import Attempt, Choice, NoNodesError, Unfit, best
 from app.state.nominations import PodsByRow
 from app.state.scheduler_state import Change
 from app.state.table import NodeTable
@@ -31,6 +31,7 @@ ZONE = "topology.kubernetes.io/zone"
 IMAGE = "registry.example.com/app:1"
 LABELS = {"app": "web"}
 SAME = {"labelSelector": {"matchLabels": LABELS}}
+CACHES = {"labelSelector": {"matchLabels": {"app": "cache"}}}
 
 
 def preferring(kind, term):
@@ -86,7 +87,12 @@ TEMPLATES = [
     requiring("podAntiAffinity", ZONE),
     preferring("podAffinity", {"podAffinityTerm": {"topologyKey": HOST, **SAME}}),
     preferring("podAffinity", {"podAffinityTerm": {"topologyKey": ZONE, **SAME}}),
+    preferring("podAffinity", {"podAffinityTerm": {"topologyKey": HOST, **CACHES}}),
+    preferring("podAntiAffinity", {"podAffinityTerm": {"topologyKey": HOST, **CACHES}}),
+    {"terminationGracePeriodSeconds": 7},
 ]
+#: The labels of pods by template; LABELS if it is not here.
+LABELS_OF = {len(TEMPLATES) - 1: {"app": "cache"}}
 TAINTS = [
     [],
     [{"key": "dedicated", "value": "x", "effect": "NoSchedule"}],
@@ -120,8 +126,8 @@ others = st.one_of(
 
 @st.composite
 def histories(draw):
-    """Decisions for one or two templates, with other changes in between."""
-    templates = draw(st.lists(st.sampled_from(range(len(TEMPLATES))), min_size=1, max_size=2))
+    """Decisions for up to three templates, with other changes in between."""
+    templates = draw(st.lists(st.sampled_from(range(len(TEMPLATES))), min_size=1, max_size=3))
     steps = []
     for seed in range(draw(st.integers(2, 14))):
         steps.append(("pod", draw(st.sampled_from(templates)), seed))
@@ -181,7 +187,7 @@ class History:
     def ask(self, template, seed) -> None:
         """Extenders are asked about a pod."""
         name = self._name()
-        self.full.pod(name, TEMPLATES[template], labels=LABELS)
+        self.full.pod(name, TEMPLATES[template], labels=LABELS_OF.get(template, LABELS))
         attempt = self._attempt(self.full.objects[Pod, f"default/{name}"], seed)
         try:
             rows = attempt.find()
@@ -235,7 +241,7 @@ class History:
 
     def decide(self, template, seed) -> None:
         name = self._name()
-        self.full.pod(name, TEMPLATES[template], labels=LABELS)
+        self.full.pod(name, TEMPLATES[template], labels=LABELS_OF.get(template, LABELS))
         pod = self.full.objects[Pod, f"default/{name}"]
         quick = self._attempt(pod, seed)
         try:
@@ -353,6 +359,15 @@ def test_a_late_decision_calls_plugins_again_only_if_its_surroundings_have_chang
     before = called.counts()
     cluster.still_fitting(waiting)
     assert called.counts() != before
+    cluster.hear()
+
+
+@pytest.mark.parametrize("preferring_caches", [22, 23])
+def test_a_preference_that_selects_no_pod_yet_counts_in_a_late_decision(preferring_caches):
+    """Plain pods without affinity terms of their own come in between; they do not change the surroundings."""
+    cluster = History()
+    cluster.ask(preferring_caches, 1)
+    cluster.decide(24, 1)
     cluster.hear()
 
 

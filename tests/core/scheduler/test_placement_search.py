@@ -4,14 +4,14 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from app.cycle.attempt import Attempt, Unfit
+from app.cycle.placement_search import PlacementSearch, room_for
 from app.framework.interface import NodeLocal, reject
 from app.framework.placements import Placements
 from app.framework.testing import make_node, make_object, make_pod
 from app.model.pod_groups import PodGroup
 from app.model.status import Code
 from app.plugins import registry
-from app.scheduler.attempt import Attempt, Unfit
-from app.scheduler.placement_search import PlacementSearch, room_for
 from app.scheduler.profiles import build_framework
 from app.settings.load import load
 from app.state.cluster import Cluster

@@ -5,7 +5,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from app.scheduler.attempt import best, best_first, feasible_nodes_to_find
+from app.cycle.attempt import best, best_first, feasible_nodes_to_find
 
 TOTALS = np.array([10, 30, 20, 30, 0, -5], np.int64)
 ROWS = np.array([7, 8, 9, 11, 12, 14])

@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from app.cycle.attempt import Attempt, Unfit
 from app.framework.testing import make_node, make_pod
 from app.model.objects import Node, PodCondition
 from app.model.pod import Pod
 from app.plugins import registry
 from app.runtime.tasks import at_once
-from app.scheduler.attempt import Attempt, Unfit
 from app.settings.load import load
 from app.state.scheduler_state import Change
 from app.tools.shadow.judge import Judge

@@ -14,7 +14,7 @@ def lane(pod):
 
 
 def open_to(*lanes):
-    return lambda lane: lane in map(frozenset, lanes)
+    return lambda queued: queued.lane in map(frozenset, lanes)
 
 
 def filled(*names, **options):
@@ -45,7 +45,7 @@ def test_lanes_are_asked_about_in_the_order_of_their_first_pods():
     queue, asked = filled("b-1", "a-1", "b-2"), []
     queue.add(make_pod("plain"), NOW - 1)
     assert queue.pop(NOW, asked.append) is None
-    assert asked == [frozenset(), frozenset("b"), frozenset("a")]
+    assert [queued.lane for queued in asked] == [frozenset(), frozenset("b"), frozenset("a")]
 
 
 def test_no_pod_passes_one_of_higher_priority():

@@ -6,15 +6,22 @@ See docs/spec/cluster-events.md#pod-changes, docs/spec/cycle.md#failed-attempts.
 import msgspec
 import pytest
 
-from app.framework.testing import make_node
+from app.framework.testing import make_node, make_object
 from app.model.objects import Named, ObjectMeta, Service
 from app.model.pod import Pod, PodTemplate
+from app.model.pod_groups import GROUP_LABEL, LabelledPodGroup
 from app.model.storage import PersistentVolume, StorageClass
 from app.state.cache import Cache
 from app.state.cluster import Cluster
 from app.state.queue.queued_pod import Place
 from app.state.queue.scheduling_queue import QueuePlugins, SchedulingQueue
-from app.state.scheduler_state import AbandonPod, Change, ReportProblem, SchedulerState
+from app.state.scheduler_state import (
+    AbandonPod,
+    Change,
+    ClearNomination,
+    ReportProblem,
+    SchedulerState,
+)
 from app.state.table import NodeTable
 from tests.core.state.queue_kit import NOW, PROFILE, make_pod, priority_sort, spec
 
@@ -380,3 +387,87 @@ def test_an_assumption_is_taken_back_unless_the_watch_has_confirmed_it(confirmed
         world.tell(WAITING, later(WAITING, node_name="node"))
     world.state.forget(assumed)
     assert [pod.uid for pod in world.state.table.pods_on("node")] == ["pod"] * confirmed
+
+
+# ---------------------------------------------------------------- nominations of groups that are not complete
+
+
+def grouped(size, *pods):
+    """A world with these pods, of a group that needs ``size``; the group."""
+    world = World()
+    world.state.cluster.pod_groups.watch(LabelledPodGroup, lambda: "/apis/groups")
+    manifest = {"metadata": {"name": "g", "namespace": "ns"}, "spec": {"minMember": size}}
+    group = make_object(LabelledPodGroup, manifest)
+    for each in (NODE, group, *pods):
+        world.tell(None, each)
+    world.queue.heard.clear()
+    return world, group
+
+
+def member(name):
+    return make_pod(name=name, uid=name, labels={GROUP_LABEL: "g"})
+
+
+def test_a_pod_of_a_group_that_went_during_its_attempt_is_not_nominated():
+    world, group = grouped(1, member("p"))
+    queued = world.state.pop(NOW)
+    world.tell(group, None)
+    queued.reject(["Fit"])
+    failure = world.state.fail(queued, NOW, nominated_node="node")
+    assert failure.nominated_node == ""
+    assert not world.state.nominator.node_of("p")
+
+
+def test_each_nomination_of_a_group_that_goes_is_cleared_and_frees_its_node():
+    first, second = member("p"), member("q")
+    world, group = grouped(2, first, second)
+    world.state.nominator.add(first, "node")
+    world.state.nominator.add(second, "")
+    assert world.tell(group, None) == [ClearNomination(first)]
+    (freed,) = [old for label, old, _ in world.queue.heard if label == "AssignedPodDelete"]
+    assert (freed.uid, freed.nominated_node_name) == ("p", "node")
+    assert world.tell(None, group) == []
+
+
+def test_a_group_that_loses_a_pod_and_is_still_complete_keeps_its_nominations():
+    first, second = member("p"), member("q")
+    world, _ = grouped(1, first, second)
+    world.state.nominator.add(first, "node")
+    assert world.tell(second, None) == []
+    assert world.state.nominator.node_of("p") == "node"
+
+
+def test_a_deleted_pod_frees_a_nomination_that_was_never_written():
+    world = World(NODE, WAITING)
+    world.state.nominator.add(WAITING, "node")
+    world.tell(WAITING, None)
+    ((label, freed, _),) = world.queue.heard
+    assert (label, freed.nominated_node_name) == ("AssignedPodDelete", "node")
+
+
+def test_a_pod_that_joins_a_group_while_it_is_assumed_does_not_count_there_before_it_is_bound():
+    world, _ = grouped(2, WAITING, member("p"))
+    members = world.state.cluster.pod_groups.members
+    key = world.state.cluster.pod_groups.key_of(member("p"))
+    queued = world.state.pop(NOW)
+    assert queued.pod is WAITING
+    assumed = world.state.assume(WAITING, "node")
+    world.state.done("pod")
+    joined = later(WAITING, labels=member("p").labels)
+    world.tell(WAITING, joined)
+    again = later(joined)
+    world.tell(joined, again)
+    assert (set(members(key).scheduled), set(members(key).unscheduled)) == (set(), {"pod", "p"})
+    world.state.forget(assumed)
+    assert set(members(key).unscheduled) == {"pod", "p"}
+    world.tell(again, later(again, node_name="node"))
+    assert set(members(key).scheduled) == {"pod"}
+
+
+def test_an_assumed_pod_that_changes_still_counts_in_its_group():
+    one = member("p")
+    world, _ = grouped(1, one)
+    world.assumed()
+    key = world.state.cluster.pod_groups.key_of(one)
+    world.tell(one, later(one, phase="Pending"))
+    assert set(world.state.cluster.pod_groups.members(key).scheduled) == {"p"}

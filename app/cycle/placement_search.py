@@ -12,7 +12,6 @@ from typing import Final
 import numpy as np
 
 from app.framework.diagnosis import NONE
-from app.framework.interface import CycleState, FilterPlugin
 from app.framework.placements import DomainRoom, Placements
 from app.framework.runner import Framework, PreFilterRejected
 from app.model.pod import Pod, PodTemplate
@@ -184,7 +183,8 @@ def room_for(
     fits = arrays.plugin[placements.rows] == NONE
     try:
         state = framework.fresh_state(pod)
-        wide = [each for each in framework.active_filters(state) if _only_narrows(each[1], state)]
+        active = framework.active_filters(state)
+        wide = [each for each in active if framework.only_narrows(state, each[0])]
         if wide:
             fits &= framework.filter_view(state, pod, placements.view, wide).plugin == NONE
     except (PreFilterRejected, SchedulingError):
@@ -207,11 +207,6 @@ def room_for(
         room += np.bincount(owner[at], minlength=len(room))
         at = at[room[owner[at]] < wanted]
     return np.minimum(room, wanted)
-
-
-def _only_narrows(plugin: FilterPlugin, state: CycleState) -> bool:
-    only_narrows = getattr(plugin, "only_narrows", None)
-    return only_narrows is not None and type(plugin) in _IN_TREE and bool(only_narrows(state))
 
 
 def rejecting_plugins(

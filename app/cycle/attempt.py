@@ -122,9 +122,10 @@ class Attempt:
         self.extender_verdicts: dict[str, Status] = {}
         self._ranked: Callable[[], tuple[Rows, Int64] | None] = _nothing
         self._prefiltered: Prefiltered | None = None
-        #: The table's surroundings when no plugin but NodeLocal ones had a say on any row, and whose scores they had then; None if
-        #: others have one, or may have one later in the same surroundings.
+        #: The table's surroundings when no plugin but NodeLocal ones had a say on any row; None if others have one, or may have
+        #: one later in the same surroundings.
         self._steady: tuple[int, int] | None = None
+        #: The plugins, other than NodeLocal ones, that score the pod in these surroundings; None if PreScore must find out.
         self._scorers: Scorers | None = None
         #: Whether ``find`` and ``still_fits`` may raise Unfinished; they can be called again then.
         self.may_pause = False
@@ -177,7 +178,9 @@ class Attempt:
         return self._filtered.outcome
 
     def _note_steady(self, before: Prefiltered, nominated: PodsByRow) -> None:
-        only_local = before.names is None and not before.plan.wide and self.memo.steady
+        only_local = (
+            before.names is None and not before.plan.wide and self.memo.is_steady(before.plan)
+        )
         alone = only_local and self._within_now is None and not nominated
         self._steady = self._table.surroundings if alone else None
         self._scorers = None
@@ -248,7 +251,7 @@ class Attempt:
         return fits
 
     def _is_steady(self) -> bool:
-        """Whether PreFilter, and PreScore if it was called, would say the same as at the last evaluation of all nodes."""
+        """Whether PreFilter would give the same result as at the last evaluation of all nodes."""
         return (
             self._steady == self._table.surroundings
             and self._latest(self.pod) is self.pod
@@ -267,7 +270,8 @@ class Attempt:
 
     def _pre_score(self, view: View) -> Scorers:
         wide = self.framework.pre_score(self.state, self.pod, self.memo, view)
-        if self._steady is not None and not any(hasattr(p, "pre_score") for p, _ in wide):
+        steady = self._steady is not None and self.memo.scores_steadily
+        if steady and not any(scorer.pre_score for scorer in wide):
             self._scorers = wide
         return wide
 

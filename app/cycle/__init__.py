@@ -1,0 +1,1 @@
+"""The scheduling cycle: decides, assumes and commits, without I/O."""

@@ -1,0 +1,80 @@
+"""What a plugin may offer beyond the extension points: optional base classes, each with one promise.
+
+They make decisions faster, or change which nodes a plugin is called with. A profile checks them once, when it is built;
+a method of the same name in a class without the base class means nothing (docs/plugins.md, "Speed").
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from app.framework.classes import Trait
+from app.framework.interface import CycleState
+from app.model.pod import Pod, PodTemplate
+
+
+class UndecidedOnly:
+    """A Filter plugin whose view leaves out rows that PreFilter or an earlier filter has rejected.
+
+    The default is all rows, because selecting rows costs more than a cheap filter.
+    """
+
+
+class ZeroNormalized:
+    """A NodeLocal Score plugin whose ``normalize`` gives all nodes one score if their raw scores are all 0.
+
+    ``normalize`` need not be called then.
+    """
+
+    #: That score.
+    ZERO_NORMALIZED: ClassVar[int]
+
+
+class ColumnScore(ABC):
+    """A Score plugin, without PreScore and ``normalize``, that keeps the scores of all rows between decisions."""
+
+    @abstractmethod
+    def column(self, pod: Pod) -> npt.NDArray[np.integer[Any]] | None:
+        """The score of every row, at least int[table.size], as ``score`` gives it; None for 0 on every row.
+
+        Scores that have changed are another array.
+        """
+
+
+class SteadySkip:
+    """A plugin whose PreFilter, once it has skipped a pod, skips it until its surroundings change.
+
+    The surroundings are the pod itself, objects other than pods, and pods with affinity terms (NodeTable.surroundings).
+    """
+
+    def skips_scoring_steadily(self, template: PodTemplate) -> bool:
+        """Whether the same holds for PreScore and the pods of this template."""
+        del template
+        return True
+
+
+class AcceptsAll(ABC):
+    """A Filter plugin that can tell after PreFilter that it rejects no node."""
+
+    @abstractmethod
+    def accepts_all(self, state: CycleState, pod: Pod) -> bool:
+        """Whether Filter rejects no node, as far as that can be said without a pass over all rows."""
+
+
+class OnlyNarrows(ABC):
+    """A Filter plugin that can tell after PreFilter that pods which are added never make a rejected node feasible."""
+
+    @abstractmethod
+    def only_narrows(self, state: CycleState) -> bool:
+        """Whether that holds for the pod of this attempt."""
+
+
+class ByTraits(ABC):
+    """A Filter or Score plugin that gives nodes with equal traits the same result (app.framework.classes)."""
+
+    @abstractmethod
+    def traits(self, pod: Pod) -> Sequence[Trait] | None:
+        """What Filter and Score depend on; None if nodes are too different."""
