@@ -66,6 +66,13 @@ _MARKS: Final = {
     metavar="N",
     help="Nodes in a large request, of 7 KB each where whole nodes are sent; 0: none.",
 )
+@click.option(
+    "--side-by-side",
+    default=16,
+    show_default=True,
+    metavar="N",
+    help="Calls of prioritize, or of a filter that does not reserve, at the same time; 0: none.",
+)
 @click.option("--bind", is_flag=True, help="Call bind too, with a pod that does not exist.")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text")
 @click.pass_context
@@ -85,7 +92,9 @@ def _check_extender(
     with explained(ConfigurationError, ExtenderConfigError, ManifestError, DecodeError):
         configs = _configs(config, given)
         objects = (_objects(pod, "Pod"), _objects(nodes, "Node"))
-        options = CheckOptions(large=given["large"], bind=given["bind"])
+        options = CheckOptions(
+            large=given["large"], side_by_side=given["side_by_side"], bind=given["bind"]
+        )
         reports = [run_loop(check(c, _sample_objects(c, *objects), options)) for c in configs]
     click.echo(_as_json(reports) if given["output"] == "json" else _as_text(reports), nl=False)
     context.exit(1 if any(report.count(Severity.ERROR) for report in reports) else 0)

@@ -169,7 +169,7 @@ def _reasons(reasons: Sequence[tuple[str, int]]) -> Table:
 
 
 def _extenders(extenders: Iterable[Mapping[str, Any]]) -> Table:
-    numbers = ("in flight", "p50", "p99", "calls", "failed", "refused")
+    numbers = ("in flight", "limit", "p50", "p99", "calls", "failed", "refused")
     table = _table("extender", "verb", "breaker", *numbers, numbers=frozenset(numbers))
     for each in extenders:
         calls = sum(each["outcomes"].values())
@@ -178,6 +178,7 @@ def _extenders(extenders: Iterable[Mapping[str, Any]]) -> Table:
         latency = [_duration(seconds) for seconds in each["latency"]]
         figures = (
             str(each["inFlight"]),
+            str(each.get("limit") or "-"),
             *latency,
             f"{calls:,}",
             f"{failed:,}",

@@ -293,7 +293,8 @@ class ExtenderChain:
             try:
                 await extender.bind(pod, node_name)
             except ExtenderError as err:
-                bound_to = await look_up(err.answer_lost) if err.sent else None
+                refused = err.locked or not err.sent
+                bound_to = None if refused else await look_up(err.answer_lost)
                 if bound_to == node_name:
                     return True
                 if bound_to or not extender.ignorable:

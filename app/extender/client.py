@@ -2,7 +2,8 @@
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final, Generic, TypeVar
 from urllib.parse import urlsplit
@@ -17,6 +18,7 @@ from app.extender.config import ExtenderConfig, ExtenderConfigError, Verb, redac
 from app.extender.errors import NO_ANSWER, CallOutcome, ErrorAnswer, ExtenderError, TransportError
 from app.extender.exchange import Large
 from app.extender.interest import Interest, LabelsOf
+from app.extender.limit import CallInProgress, ConcurrencyLimit, Places
 from app.extender.memory import AnswerMemory
 from app.extender.tls import TLSSource
 from app.extender.transport import ExtenderResponse, HTTPTransport
@@ -48,6 +50,9 @@ SCORE_SCALE: Final = 10
 #: Outcomes that say nothing about whether the extender answers.
 _INCONCLUSIVE: Final = frozenset((CallOutcome.CANCELLED, CallOutcome.STALE, CallOutcome.SHORTAGE))
 
+#: Verbs whose calls the limit is found from; others are rare, or about many pods at once.
+_LIMITED: Final = frozenset((Verb.FILTER, Verb.PRIORITIZE, Verb.PREEMPT, Verb.BIND))
+
 #: The largest answer, in bytes, that is kept until the next one.
 _MOST_KEPT: Final = 256 * 1024
 _UNSIGNED: Final = 2**64
@@ -67,8 +72,9 @@ class HTTPExtender:
         environ: Mapping[str, str] = os.environ,
         may_call: Callable[[], bool] = lambda: True,
         labels_of: LabelsOf = lambda _namespace: None,
+        places: Places | None = None,
     ) -> None:
-        """``memory`` for large answers is shared with other extenders; ``may_call`` is asked right before each call.
+        """``places`` at its server, shared with the other extenders there; ``memory`` for large answers is shared with other extenders; ``may_call`` is asked right before each call.
 
         ``labels_of`` a namespace is asked if the configuration has a namespace selector.
 
@@ -92,6 +98,11 @@ class HTTPExtender:
         self._last_answer: Final[dict[Verb, _LastAnswer]] = {}
         #: Held during a call if only one may be in progress.
         self._turn: Final = asyncio.Lock() if config.serial else None
+        #: What is in progress at its server: attempts, which take a place before they call, and bindings and preemptions.
+        self.places: Final = places or Places(
+            ConcurrencyLimit(fixed=config.fixed_limit, timeout=config.timeout)
+        )
+        self._limit = 0
         interest = Interest(config, labels_of)
         #: Whether a pod concerns the extender, and whether such pods do in some namespaces at least.
         self.is_interested: Final = interest.concerns
@@ -161,12 +172,14 @@ class HTTPExtender:
         """Calls preempt: the nodes and victims that it accepts; it may name other victims. Raises ExtenderError."""
         body = wire.preempt_request(pod, victims, whole=not self.config.node_cache_capable)
         question = _Question(body, wire.PREEMPT, lambda agreed: self._victims(agreed, pods_on))
-        return await self._ask(_Call(Verb.PREEMPT, pod), question)
+        async with self._place():
+            return await self._ask(_Call(Verb.PREEMPT, pod), question)
 
     async def bind(self, pod: Pod, node_name: str) -> None:
         """Calls bind. Raises ExtenderError; see its ``answer_lost``."""
         question = _Question(wire.bind_request(pod, node_name), wire.BIND, _no_error)
-        await self._ask(_Call(Verb.BIND, pod), question)
+        async with self._place():
+            await self._ask(_Call(Verb.BIND, pod), question)
 
     async def release(self, pods: Sequence[Pod], reason: str) -> None:
         """Calls release: these pods will not be bound to their ``node_name``. Raises ExtenderError."""
@@ -274,11 +287,15 @@ class HTTPExtender:
         started = now()
         admission = self._admit(call, started)
         self._emit(events.CallStarted(self.name, call.verb))
+        limited = call.verb in _LIMITED
+        counted = self.places.limit.begin(call.verb, started) if limited else None
         try:
             return await self._exchange(call, question)
         finally:
             ended = now()
             self._report(call, admission, started, ended)
+            if counted is not None:
+                self._count(call, counted, ended)
             self._emit(
                 events.CallFinished(
                     self.name,
@@ -292,6 +309,39 @@ class HTTPExtender:
                     call.answer,
                 )
             )
+
+    @asynccontextmanager
+    async def _place(self) -> AsyncIterator[None]:
+        """A place at the server, for a call outside of attempts."""
+        places = self.places
+        if places.waiting or not places.take_outside():
+            freed = asyncio.get_running_loop().create_future()
+            places.waiting[freed] = partial(_set, freed)
+            try:
+                await freed
+            except asyncio.CancelledError:
+                if places.waiting.pop(freed, None) is None:
+                    places.give_back_outside()
+                raise
+        try:
+            yield
+        finally:
+            places.give_back_outside()
+
+    def _count(self, call: "_Call", counted: CallInProgress, now: float) -> None:
+        """Tells the limit that a call has ended."""
+        limit, answered = self.places.limit, None
+        if call.outcome is CallOutcome.TIMEOUT:
+            answered = False
+        elif not call.outcome.unanswered and call.outcome not in _INCONCLUSIVE:
+            answered = True
+        before = limit.limit
+        limit.end(counted, now, answered=answered)
+        if limit.limit > before or self.places.waiting:
+            self.places.admit()
+        if limit.limit != self._limit:
+            self._limit = limit.limit
+            self._emit(events.LimitChanged(self.name, limit.limit))
 
     async def _exchange(self, call: "_Call", question: "_Question[A, T]") -> T:
         """One exchange. All errors of it and of its answer are raised as ExtenderError."""
@@ -416,6 +466,11 @@ class HTTPExtender:
             retry_after=call.retry_after,
             sent=sent,
         )
+
+
+def _set(freed: asyncio.Future[None]) -> None:
+    if not freed.done():
+        freed.set_result(None)
 
 
 class _Refusal(Exception):  # noqa: N818 - never leaves this module

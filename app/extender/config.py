@@ -112,6 +112,8 @@ class ExtenderConfig:
     #: True: one call at a time, of any verb, and pods that it filters or prioritizes are tried one after another. False: calls
     #: overlap. None: pods are tried one after another while it accepts only one of several nodes.
     serial: bool | None = None
+    #: About how many pods it is called at the same time; 0: found out.
+    parallelism: int = 0
     #: A file whose content is sent as bearer token; read again when it changes.
     bearer_token_file: str = ""
     breaker: BreakerSettings = BreakerSettings()
@@ -137,6 +139,11 @@ class ExtenderConfig:
     def name(self) -> str:
         """The extender's name in messages and metrics: its URL prefix, without a password."""
         return redacted(self.url_prefix)
+
+    @property
+    def fixed_limit(self) -> int:
+        """About how many pods it is called at the same time; 0: found out."""
+        return 1 if self.serial else self.parallelism
 
     @property
     def timeout(self) -> float:

@@ -1,6 +1,7 @@
 """Outcomes and errors of calls to extenders."""
 
 import enum
+import re
 from typing import Final, NamedTuple
 
 from app.extender.config import Verb
@@ -45,6 +46,10 @@ _LOST: Final = frozenset(
 # Answers of gateways that do not know what happened to the request.
 _GATEWAY_STATUS: Final = frozenset({502, 503, 504})
 
+
+#: Conflict and Locked, and what extenders say, e.g. HAMi's "node n1 has been locked within 5 minutes".
+_LOCKED_STATUS: Final = frozenset({409, 423})
+_LOCKED: Final = re.compile(r"\b(is|been|already) locked\b|\bnode ?lock\b", re.IGNORECASE)
 
 #: Characters of a text that are kept; events take 1024.
 _MAX_TEXT: Final = 16 * 1024
@@ -102,6 +107,13 @@ class ExtenderError(SchedulingError):
     def detail(self) -> str:
         """The text and that of the answer's body, for logs, histories and our own events."""
         return f"{self.text}: {self.body_excerpt}" if self.body_excerpt else self.text
+
+    @property
+    def locked(self) -> bool:
+        """Whether the extender refuses because something is locked for another pod, and may agree soon."""
+        if self.outcome not in {CallOutcome.ERROR, CallOutcome.STATUS}:
+            return False
+        return self.status in _LOCKED_STATUS or _LOCKED.search(self.detail) is not None
 
     @property
     def answer_lost(self) -> bool:

@@ -69,6 +69,13 @@ class BreakerChanged(msgspec.Struct, frozen=True):
     state: State
 
 
+class LimitChanged(msgspec.Struct, frozen=True):
+    """How many pods an extender's server is called about at the same time has changed."""
+
+    extender: str
+    limit: int
+
+
 class ErrorIgnored(msgspec.Struct, frozen=True):
     """Scheduling went on after a failed call: the extender is ignorable, or the verb is prioritize."""
 
@@ -90,6 +97,7 @@ ExtenderEvent = (
     | NodesScored
     | NodesRejected
     | BreakerChanged
+    | LimitChanged
     | ErrorIgnored
     | ExtenderWarning
 )

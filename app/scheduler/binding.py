@@ -7,37 +7,21 @@ from typing import Final
 
 import msgspec
 
+from app.cycle.pod_cycle import AssumedPod
 from app.framework.handle import Effects
-from app.framework.interface import CycleState, PreBindPlugin
-from app.framework.runner import Framework
+from app.framework.interface import PreBindPlugin
 from app.kube.errors import KubeError
-from app.model.pod import Pod
 from app.model.status import Code, SchedulingError, Status
 from app.observe.events import BindingStepFinished, PodBound
 from app.runtime.tasks import Limiter
-from app.scheduler.attempt import Choice
 from app.scheduler.extender_cycle import ChainBinder
 from app.scheduler.parts import Parts
 from app.scheduler.permits import WaitingPod, WaitingPods
 from app.scheduler.reports import Reports
-from app.state.queue.queued_pod import QueuedPod
 
 log = logging.getLogger(__name__)
 
 PREEMPTED: Final = "preempted by DefaultPreemption"
-
-
-class AssumedPod(msgspec.Struct, frozen=True):
-    """A pod that is assumed on its chosen node: ``pod`` has the node name set, ``started`` is monotonic."""
-
-    queued: QueuedPod
-    pod: Pod
-    choice: Choice
-    framework: Framework
-    cycle_state: CycleState
-    started: float
-    #: SchedulerState.arrivals of the node when it was chosen.
-    arrivals: int = 0
 
 
 class Binder:
@@ -191,7 +175,7 @@ class Binder:
         pod, node = assumed.pod, assumed.pod.node_name
         if self._extenders is not None:
             self.look_again(pod.uid)
-            if await self._extenders.bind(pod, node):
+            if await self._extenders.bind(pod, node, self.writes.add):
                 return
         status = await assumed.framework.bind(assumed.cycle_state, pod, node, self._effects)
         if not status.ok:

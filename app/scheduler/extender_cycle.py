@@ -5,27 +5,16 @@ ones follow. No node is sent twice. The node is chosen from the accepted ones on
 arrived, with no await in between (docs/architecture.md).
 """
 
-import asyncio
 import contextlib
 import functools
 import itertools
 from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import msgspec
 import numpy as np
 
-from app.extender.chain import ExtenderChain, FilterResult
-from app.extender.config import Verb
-from app.extender.errors import ExtenderError
-from app.extender.known_answers import KnownAnswers
-from app.framework.diagnosis import EXTENDER
-from app.kube.writer import KubeWriter
-from app.model.pod import Pod
-from app.model.pod_groups import GroupKey
-from app.model.status import SchedulingError, Status, Unfinished, unresolvable, unschedulable
-from app.scheduler.attempt import (
+from app.cycle.attempt import (
     DROPPED,
     Attempt,
     Choice,
@@ -35,7 +24,19 @@ from app.scheduler.attempt import (
     best_first,
     feasible_nodes_to_find,
 )
+from app.cycle.pod_cycle import paused
+from app.extender.chain import ExtenderChain, FilterResult
+from app.extender.config import Verb
+from app.extender.errors import ExtenderError
+from app.extender.known_answers import KnownAnswers
+from app.framework.diagnosis import EXTENDER
+from app.kube.writer import KubeWriter
+from app.model.pod import Pod
+from app.model.pod_groups import GroupKey
+from app.model.status import SchedulingError, Status, unresolvable, unschedulable
+from app.scheduler.driving import drive
 from app.scheduler.extender_retries import ExtenderRetries
+from app.scheduler.node_locks import NodeLocks
 from app.scheduler.serial_extenders import SerialGate
 from app.state.columns.labels import Mask
 from app.state.columns.resources import Int64
@@ -45,32 +46,8 @@ from app.state.view import Rows
 from app.wire.extender_v1 import ExtenderArgs
 from app.wire.group_v1 import GroupQuestion
 
-T = TypeVar("T")
-
 #: Chooses a node together with the extenders. Raises NoNodesError, Unfit, SchedulingError.
 Choose = Callable[[Attempt], Coroutine[Any, Any, Choice]]
-
-#: Seconds after its first pause when a step has to come to an end with what it has found.
-LONGEST_STEP: Final = 2.0
-
-
-async def in_turns(attempt: Attempt, step: Callable[[], T]) -> T:
-    """The result of ``step``, a method of the attempt, which is repeated as long as it has not finished.
-
-    Other tasks run in between, and the last call has no await after it: the result is that of the table as it is. Raises what
-    ``step`` raises.
-    """
-    now = asyncio.get_running_loop().time
-    end: float | None = None
-    while True:
-        attempt.may_pause = end is None or now() < end
-        try:
-            return step()
-        except Unfinished:
-            if end is None:
-                end = now() + LONGEST_STEP
-            await asyncio.sleep(0)
-
 
 #: The same nodes are sent about another pod only if they are more than this for each row that has changed since.
 _NODES_PER_CHANGE: Final = 20
@@ -157,6 +134,8 @@ class ExtenderCycle:
         self._lane: Final = serial.extenders_of
         #: See SerialGate.
         self.gate: Final = serial.gate
+        self.hold: Final = serial.hold
+        self.give_up: Final = serial.give_up
         self._others: Final = [
             e
             for e in chain.extenders
@@ -225,10 +204,6 @@ class ExtenderCycle:
         finally:
             self._serial.end(lane)
 
-    def only_group(self) -> AbstractContextManager[None]:
-        """During the block, no pod of another group whose pods concern extenders is admitted by ``gate``."""
-        return self._serial.only_group()
-
     async def take_turn(self, pod: Pod, questions: Questions) -> Choose | None:
         """As ``begin``, when the pod's extenders can be called: for a pod whose lane ``gate`` was not asked about.
 
@@ -251,7 +226,7 @@ class ExtenderCycle:
         ``spare``: nodes that are sent beyond the usual number, for those that the pods before it will take.
         """
         lane = self._lane(attempt.pod) - self._whole
-        if not wanted() or not self.may_overlap(attempt.pod):
+        if not wanted() or not self.may_ask_ahead(attempt.pod):
             return
         self._serial.begin(lane)
         try:
@@ -267,6 +242,10 @@ class ExtenderCycle:
         """Whether extenders are called for this pod of a group alone, and may be called for other pods at the same time."""
         lane = self._lane(pod) - self._whole
         return bool(lane) and self._serial.may_overlap(lane)
+
+    def may_ask_ahead(self, pod: Pod) -> bool:
+        """Whether extenders may be called for this pod of a group before its turn."""
+        return self.may_overlap(pod) and self._serial.has_room(self._lane(pod) - self._whole)
 
     async def _choose_in(self, lane: Lane, questions: Questions | None, attempt: Attempt) -> Choice:
         """The chosen node. The attempt counts for this lane, even if the pod concerns other extenders meanwhile."""
@@ -352,7 +331,7 @@ class ExtenderCycle:
         spare: int = 0,
     ) -> _Candidates:
         """The best feasible nodes, as the table is now, that were not sent yet. Raises like ``Attempt.find``."""
-        rows = await in_turns(attempt, attempt.find)
+        rows = await drive(paused(attempt, attempt.find))
         if asked:
             known = [self._table.row_of[name] for name in asked if name in self._table.row_of]
             rows = np.setdiff1d(rows, np.array(known, np.intp), assume_unique=True)
@@ -387,8 +366,8 @@ class ExtenderCycle:
         extra = None
         if len(survivors) > 1:
             extra = await self._chain.prioritize(result.args, known)
-        rows, fits = await in_turns(
-            attempt, lambda: self._still_fitting(attempt, survivors, candidates)
+        rows, fits = await drive(
+            paused(attempt, lambda: self._still_fitting(attempt, survivors, candidates))
         )
         left = np.count_nonzero(fits)
         if not left:
@@ -458,12 +437,16 @@ class ChainBinder(msgspec.Struct, frozen=True):
     chain: ExtenderChain
     writer: KubeWriter
     retries: ExtenderRetries
+    locks: NodeLocks = msgspec.field(default_factory=NodeLocks)
 
-    async def bind(self, pod: Pod, node_name: str) -> bool:
+    async def bind(
+        self, pod: Pod, node_name: str, waiting: Callable[[int], None] = lambda _delta: None
+    ) -> bool:
         """True if an extender bound the pod, False if none with a bind verb is interested. Raises ExtenderError.
 
         After a call that was sent and failed, the pod is looked up. An extender may still bind the pod after its timeout: it gets
         the same time again before the pod counts as not bound, unless the scheduler then binds it to the same node itself.
+        A pod whose node is locked waits; ``waiting`` is called with -1 before and with 1 after that.
         """
         extender = self.chain.binder_for(pod)
         if extender is None:
@@ -473,8 +456,22 @@ class ChainBinder(msgspec.Struct, frozen=True):
         async def look_up(lost: bool) -> str | None:
             return await self.writer.bound_to(pod, node_name, settle=settle if lost else 0.0)
 
-        try:
+        async def bind() -> bool:
             return await self.chain.bind(pod, node_name, look_up)
+
+        try:
+            if not self.locks.locks(extender.name):
+                try:
+                    return await bind()
+                except ExtenderError as error:
+                    if not error.locked:
+                        raise
+                    self.locks.found(error.extender)
+            waiting(-1)
+            try:
+                return await self.locks.bind(extender.name, node_name, bind)
+            finally:
+                waiting(1)
         except ExtenderError as error:
             self.retries.failed(pod, error)
             raise

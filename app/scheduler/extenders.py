@@ -1,12 +1,14 @@
 """Builds the chain of extender clients from the settings, and determines which whole objects it sends."""
 
 from collections.abc import Callable
+from urllib.parse import urlsplit
 
 from app.extender.chain import ExtenderChain
 from app.extender.client import HTTPExtender
 from app.extender.config import BreakerSettings, ExtenderConfig, TLSConfig, Verb
 from app.extender.events import Sink
 from app.extender.interest import LabelsOf
+from app.extender.limit import ConcurrencyLimit, Places
 from app.extender.memory import AnswerMemory
 from app.model.selectors import (
     EVERYTHING,
@@ -34,6 +36,7 @@ def make_chain(
     The second sink is for extenders in shadow. Raises ExtenderConfigError.
     """
     extenders: list[HTTPExtender] = []
+    places = _places(settings)
     shadows: list[HTTPExtender] = []
     for config in extender_configs(settings):
         made = HTTPExtender(
@@ -43,9 +46,33 @@ def make_chain(
             # Large answers of a shadow must not take the places of others.
             memory=AnswerMemory(0) if config.shadow else memory,
             labels_of=labels_of,
+            places=None if config.shadow else places[_server(config)],
         )
         (shadows if config.shadow else extenders).append(made)
     return ExtenderChain(extenders, sinks[0], shadows)
+
+
+def _places(settings: Settings) -> dict[tuple[str, str], Places]:
+    """The places at each server: as many as the smallest number that is configured there, else as many as are found."""
+    configuration, bindings = settings.configuration, settings.extension.max_bindings_in_flight
+    servers: dict[tuple[str, str], list[ExtenderConfig]] = {}
+    for config in extender_configs(settings):
+        if not config.shadow:
+            servers.setdefault(_server(config), []).append(config)
+    places = {}
+    for server, configs in servers.items():
+        binds = any(config.bind_verb for config in configs)
+        maximum = max(configuration.parallelism, bindings if binds else 1)
+        fixed = min((c.fixed_limit for c in configs if c.fixed_limit), default=0)
+        timeout = min(config.timeout for config in configs)
+        places[server] = Places(ConcurrencyLimit(maximum, fixed=fixed, timeout=timeout))
+    return places
+
+
+def _server(config: ExtenderConfig) -> tuple[str, str]:
+    """The scheme, and the host with its port."""
+    parts = urlsplit(config.url_prefix)
+    return parts.scheme.lower(), parts.netloc.rpartition("@")[2].lower()
 
 
 def extender_configs(settings: Settings) -> list[ExtenderConfig]:
@@ -59,6 +86,7 @@ def _config(extender: Extender, options: ExtenderOptions, settings: Settings) ->
         ExtenderConfig,
         tls=_tls(extender.tls_config),
         serial=options.serial,
+        parallelism=options.parallelism,
         bearer_token_file=options.bearer_token_file,
         breaker=to_struct(options.breaker, BreakerSettings),
         pod_selector=_selector(options.pod_selector),

@@ -1,4 +1,6 @@
-"""Calls extenders that reserve nodes while they filter for one pod at a time.
+"""Admits pods to extenders, in the queue's order: as many at a time as each server takes, or one after another.
+
+How many attempts and bindings there are at a server is limited by what it is found to take (app.extender.limit).
 
 Some extenders do not filter: they choose a node, reserve it, and return only that one. They rely on kube-scheduler's order, in
 which each pod is sent what the earlier pods have left. Their answers show it: the pods of an extender that returns one node of
@@ -11,17 +13,19 @@ delays no other pod.
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, TypeAlias
+
+import msgspec
 
 from app.extender.chain import FilterResult
 from app.extender.client import HTTPExtender
 from app.extender.config import Verb
 from app.extender.errors import ExtenderError
+from app.extender.limit import Places
 from app.model.pod import Pod
 from app.state.queue.active_queue import Admits
-from app.state.queue.queued_pod import Lane
+from app.state.queue.queued_pod import Lane, QueuedPod
 from app.wire.extender_v1 import FilterAnswer
 
 #: Seconds for which the pods of an ignorable extender wait for its first answer. After that it is more likely to hang than to
@@ -72,6 +76,22 @@ def extenders_of(
     return lane
 
 
+#: When it is a pod's turn: the one with the lowest value is first (``turn_of``).
+Turn: TypeAlias = tuple[int, float]
+
+
+def turn_of(queued: QueuedPod) -> Turn:
+    """The highest priority is first, then the longest wait."""
+    return -queued.pod.priority, queued.timestamp
+
+
+class HeldTurn(msgspec.Struct, eq=False, frozen=True):
+    """The turn of a group whose pods were popped, and the extenders that they need."""
+
+    lane: Lane
+    turn: Turn
+
+
 class SerialGate:
     """Knows which extenders are called for one pod at a time, and how many attempts call each."""
 
@@ -89,9 +109,17 @@ class SerialGate:
         #: Extenders whose answers decide whether their pods are tried one after another.
         self._observed: Final = {e.name for e in filters if e.config.serial is None}
         #: Extenders whose pods are tried one after another now.
-        self._serial: Final = self._observed | {e.name for e in extenders if e.config.serial}
+        self._places_by_name: Final = {e.name: e.places for e in extenders}
+        self._places: Final = tuple(dict.fromkeys(self._places_by_name.values()))
+        for places in self._places:
+            places.opened = self._tell
+        self._serial: Final = (
+            self._observed | _GROUP | {e.name for e in extenders if e.config.serial}
+        )
         #: Attempts that wait outside the queue.
         self._waiting: list[asyncio.Future[None]] = []
+        #: The turns of groups.
+        self._held: Final[list[HeldTurn]] = []
         #: The numbers of attempts in progress, by extender; without those that have none.
         self._attempts: Final[Counter[str]] = Counter()
         #: Ignorable extenders without an answer so far, and the timers of those that are called.
@@ -99,43 +127,78 @@ class SerialGate:
         self._timers: Final[dict[str, asyncio.TimerHandle]] = {}
 
     def gate(self, *, room: bool) -> Admits | None:
-        """Which lanes of the activeQ are open now, None for all; without ``room`` only that of pods without extenders.
+        """Which active pods may be tried now, None for all; without ``room`` only those without extenders.
 
-        A pod that has to wait is not overtaken by later pods that need the same extender.
+        A pod that has to wait, or a group, is not overtaken by later pods that need the same extender.
         """
         closed = self._serial & self._attempts.keys()
-        if room and not closed:
+        now = asyncio.get_running_loop().time()
+        left = {places: places.left(now) for places in self._places}
+        if room and not closed and all(number > 0 for number in left.values()):
             return None  # the first pod need not wait, and no other one is asked for
 
-        def admits(lane: Lane) -> bool:
-            needed = lane & self._serial
-            if room and closed.isdisjoint(needed):
+        def admits(queued: QueuedPod) -> bool:
+            needed, there = queued.lane & self._serial, self._places_of(queued.lane)
+            free = room and closed.isdisjoint(needed) and all(left[places] > 0 for places in there)
+            if free and not self._is_held(needed, there, left, turn_of(queued)):
                 return True
             closed.update(needed)
-            return not lane
+            for places in there:
+                left[places] -= (
+                    1  # kept for this pod: those behind it take others, if there are any
+                )
+            return not queued.lane
 
         return admits
 
-    @contextmanager
-    def only_group(self) -> Iterator[None]:
-        """During the block, the lanes of pods of groups are closed (GROUP)."""
-        self._serial.add(GROUP)
+    def _is_held(
+        self, needed: Lane, there: Iterable[Places], left: Mapping[Places, int], turn: Turn
+    ) -> bool:
+        """Whether an extender, or the last place at a server, is kept for a group that comes before this turn."""
+        for held in self._held:
+            if turn >= held.turn:
+                if needed & held.lane:
+                    return True
+                theirs = self._places_of(held.lane)
+                if any(left[places] <= 1 and places in theirs for places in there):
+                    return True
+        return False
+
+    def _places_of(self, lane: Lane) -> set[Places]:
+        return {self._places_by_name[name] for name in lane if name in self._places_by_name}
+
+    def has_room(self, lane: Lane) -> bool:
+        """Whether an attempt may begin at the servers of this lane."""
+        now = asyncio.get_running_loop().time()
+        return all(places.left(now) > 0 for places in self._places_of(lane))
+
+    def hold(self, pods: Sequence[QueuedPod]) -> "HeldTurn":
+        """The pods of a group were popped: until ``give_up`` it is their turn, and no other group's.
+
+        Pods in the queue that come after the group are not tried with the extenders that it needs one after another.
+        """
+        lane = _GROUP.union(*(self.extenders_of(queued.pod) for queued in pods))
+        held = HeldTurn(lane, min(map(turn_of, pods)))
+        self._held.append(held)
         self.begin(_GROUP)
-        try:
-            yield
-        finally:
-            self.end(_GROUP)
-            self._serial.discard(GROUP)
+        return held
+
+    def give_up(self, held: "HeldTurn") -> None:
+        """The cycle of the group has ended."""
+        self._held.remove(held)
+        self.end(_GROUP)
 
     async def wait(self, lane: Lane) -> None:
-        """Returns when no other attempt calls an extender of this lane that is called for one pod at a time."""
-        while not self._attempts.keys().isdisjoint(lane & self._serial):
+        """Returns when an attempt may begin with the extenders of this lane. For a pod of a group whose turn is held."""
+        while not self._attempts.keys().isdisjoint(lane & self._serial) or not self.has_room(lane):
             freed = asyncio.get_running_loop().create_future()
             self._waiting.append(freed)
             await freed
 
     def begin(self, lane: Lane) -> None:
         """An attempt for a pod of this lane begins."""
+        for places in self._places_of(lane):
+            places.take()
         for name in lane:
             self._attempts[name] += 1
             if name in self._unanswered and name not in self._timers:
@@ -152,6 +215,8 @@ class SerialGate:
                 del self._attempts[name]
                 if name in self._timers:
                     self._timers.pop(name).cancel()
+        for places in self._places_of(lane):
+            places.give_back()
         if not lane.isdisjoint(self._serial):
             self._tell()
 

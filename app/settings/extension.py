@@ -52,6 +52,8 @@ class ExtenderOptions(Model):
     serial: Bool | None = None
     """True: decide about one pod after the other where it filters or prioritizes, and never have two calls in flight. False: let
     calls overlap. Default: one pod after the other while it leaves just one of the nodes it is shown."""
+    parallelism: Int32 = 0
+    """About how many pods its server is called at the same time, bindings included. Default: 0, as many as it is found to take."""
     bearer_token_file: Str = ""
     """Path of a file whose content is sent as a bearer token; read again when it changes. Default: none."""
     breaker: BreakerOptions = BreakerOptions()

@@ -20,9 +20,12 @@ from app.tools.extender_checks import (
     Severity,
     compare_forms,
     compare_repeats,
+    compare_side_by_side,
     compare_sizes,
     examine,
     has_errors,
+    keeps_one,
+    weigh,
 )
 from app.tools.extender_samples import SampleObjects
 from app.wire import extender_v1 as wire
@@ -38,6 +41,8 @@ class CheckOptions:
 
     #: Nodes in a large request; 0 for none.
     large: int = 1000
+    #: Calls of filter or prioritize at the same time; 0 for none.
+    side_by_side: int = 16
     #: Whether bind may be called, with a pod that does not exist.
     bind: bool = False
 
@@ -125,6 +130,8 @@ class _Checker:
         self._report: Final = ExtenderReport(caller.config)
         #: Findings about the verbs that succeed in the configured form.
         self._succeeded: Final[dict[Verb, list[CheckFinding]]] = {}
+        #: Verbs that may keep something for a pod.
+        self._reserving: Final[set[Verb]] = set()
 
     async def run(self) -> ExtenderReport:
         report = self._report
@@ -147,6 +154,7 @@ class _Checker:
             await self._bind()
         if self._config.path(Verb.RELEASE) and not self._unreachable:
             await self._release()
+        await self._side_by_side()
         # Last, because the scheduler never sends the other form, and it makes some extenders exit.
         for verb, findings in self._succeeded.items():
             await self._other_form(verb, findings)
@@ -170,7 +178,12 @@ class _Checker:
             return
         if verb is Verb.FILTER:
             again = await self._ask(verb, self._material, whole=whole)
-            self._report.findings += compare_repeats(first, again)
+            repeats = compare_repeats(first, again)
+            self._report.findings += repeats
+            if repeats or keeps_one(first):
+                self._reserving.add(verb)
+        else:
+            self._report.findings += weigh(first, self._config.weight)
         if self._options.large:
             await self._large(verb, first, findings)
 
@@ -182,6 +195,22 @@ class _Checker:
         comparison = compare_forms(findings, said, node_cache_capable=capable, verb=verb)
         self._report.findings += comparison
         return comparison
+
+    async def _side_by_side(self) -> None:
+        """Makes some calls at the same time, of a verb that succeeds and does not reserve: never bind."""
+        count, timeout = self._options.side_by_side, self._config.timeout
+        verb = next((v for v in (Verb.PRIORITIZE, Verb.FILTER) if v in self._succeeded), None)
+        if not count or verb is None:
+            return
+        if verb in self._reserving:
+            text = "not called side by side: it keeps one of several nodes, or remembers pods, so it may reserve"
+            self._report.findings.append(CheckFinding(Severity.NOTE, str(verb), text))
+            return
+        whole = not self._config.node_cache_capable
+        alone = await self._ask(verb, self._material, whole=whole)
+        calls = [self._ask(verb, self._material, whole=whole) for _ in range(count)]
+        together = await asyncio.gather(*calls)
+        self._report.findings += compare_side_by_side(alone, together, timeout)
 
     async def _large(self, verb: Verb, small: Exchange, known: list[CheckFinding]) -> None:
         """Sends a request of a large cluster; findings that the small one had are not repeated."""

@@ -8,12 +8,15 @@ a NOTE is information.
 import dataclasses
 import enum
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from app.extender.answers import excerpt
+from app.extender.client import SCORE_SCALE
 from app.extender.config import Verb
+from app.settings.defaults import DEFAULT_MULTI_POINT, IN_TREE_CAPABILITIES
 from app.wire import extender_v1 as wire
 from app.wire.extender_v1 import AnswerError
 from app.wire.go_json import first_value
@@ -21,6 +24,17 @@ from app.wire.group_v1 import GroupArgs, GroupReader
 
 #: By convention; the scheduler multiplies scores by 10 and the weight, without a limit.
 HIGHEST_SCORE: Final = 10
+#: What the default plugins add to the total of a node at most: 100 for each, times its weight.
+PLUGINS_AT_MOST: Final = 100 * sum(
+    weight or 1 for name, weight in DEFAULT_MULTI_POINT if "score" in IN_TREE_CAPABILITIES[name]
+)
+#: Seconds below which a call alone is not told from another, and below which nobody notices.
+_SHORTEST: Final = 0.001
+_NOTICED: Final = 1.0
+#: Times as long as one alone from which on calls side by side get in each other's way.
+_GROWTH: Final = 3
+_SEVERAL: Final = 2
+_LOCKED: Final = re.compile(r"\block(ed|s)?\b|\bmutex\b", re.IGNORECASE)
 _SHOWN: Final = 3
 
 
@@ -97,6 +111,8 @@ def examine(exchange: Exchange, *, timeout: float) -> list[CheckFinding]:
     found = [*_speed(exchange, timeout), *_status(exchange)]
     if exchange.answered:
         found += _body(exchange)
+    if any(_LOCKED.search(text) for _, text in found):
+        found.append((NOTE, "it locks: calls about the same node at the same time may be refused"))
     return [CheckFinding(severity, exchange.about, text) for severity, text in found]
 
 
@@ -452,6 +468,63 @@ def compare_repeats(first: Exchange, second: Exchange) -> list[CheckFinding]:
         return []
     text = "answers differently when asked about the same pod again: it remembers pods, or it decides by chance"
     return [CheckFinding(NOTE, second.about, text)]
+
+
+def weigh(exchange: Exchange, weight: int) -> list[CheckFinding]:
+    """How far scores above HIGHEST_SCORE outweigh the default plugins; ``weight`` is the extender's."""
+    if exchange.verb is not Verb.PRIORITIZE or not exchange.answered:
+        return []
+    try:
+        _, scores = wire.read_prioritize(exchange.body)
+    except AnswerError:
+        return []
+    if not scores or max(scores) <= HIGHEST_SCORE:
+        return []
+    between = (max(scores) - min(0, *scores)) * SCORE_SCALE * weight
+    ratio = between / PLUGINS_AT_MOST
+    text = (
+        f"a score of {max(scores)} with weight {weight} adds {max(scores) * SCORE_SCALE * weight} to a node; all default "
+        f"plugins together add at most {PLUGINS_AT_MOST}, so it counts up to {ratio:.1f} times as much as they do"
+    )
+    return [CheckFinding(NOTE, exchange.about, text)]
+
+
+def keeps_one(exchange: Exchange) -> bool:
+    """Whether an answer to filter leaves one of several nodes: then it may have been reserved."""
+    if not exchange.answered or len(exchange.names) < _SEVERAL or wire_error(exchange):
+        return False
+    kept, _ = _kept(exchange, wire.read_filter(exchange.body))
+    return len(kept) == 1
+
+
+def compare_side_by_side(
+    alone: Exchange, together: Sequence[Exchange], timeout: float
+) -> list[CheckFinding]:
+    """Findings about calls that were made at the same time, compared with one that was made ``alone``.
+
+    ``timeout``: httpTimeout in seconds.
+    """
+    count = len(together)
+    about = f"{alone.about}, {count} calls side by side"
+    failed = [each for each in together if not each.answered]
+    if failed:
+        said = failed[0].failure or f"status {failed[0].status}: {excerpt(failed[0].body)}"
+        text = f"{len(failed)} of them failed, one call alone did not. The first one said: {said}"
+        return [CheckFinding(WARNING, about, text)]
+    slowest = max(each.seconds for each in together)
+    growth = slowest / max(alone.seconds, _SHORTEST)
+    if slowest < _NOTICED or growth < _GROWTH:
+        return []
+    how = (
+        "it answers one call after the other, as behind a lock"
+        if count / 2 < growth < 2 * count
+        else "it is limited"
+    )
+    text = (
+        f"{how}: the last answer took {slowest:.1f} s, one alone {alone.seconds:.2f} s, so it takes about "
+        f"{count / slowest:.0f} calls a second however many are in flight"
+    )
+    return [CheckFinding(WARNING if slowest > timeout / 2 else NOTE, about, text)]
 
 
 def wire_error(exchange: Exchange) -> str:

@@ -12,6 +12,7 @@ from app.extender.events import (
     CallHeldBack,
     CallStarted,
     ErrorIgnored,
+    LimitChanged,
     NodesRejected,
 )
 from app.observe.events import ByType
@@ -80,6 +81,11 @@ class ExtenderMetrics:
             "1 for the current state of the breaker: closed, open or half_open.",
             (*_EXTENDER_VERB, "state"),
         )
+        self._limit: Final = families.gauge(
+            "aiokube_scheduler_extender_limit",
+            "About how many pods at a time the extender's server is called, attempts and bindings, as it was found or configured.",
+            ("extender",),
+        )
         self._calls: Final[dict[tuple[str, Verb], _Calls]] = {}
         #: Counts and times calls.
         self.on: Final = ByType(
@@ -90,6 +96,7 @@ class ExtenderMetrics:
                 NodesRejected: self._rejected,
                 BreakerChanged: lambda e: self._breaker_is(e.extender, e.verb, e.state),
                 ErrorIgnored: self._error_ignored,
+                LimitChanged: self._limit_is,
             }
         )
 
@@ -121,6 +128,7 @@ class ExtenderMetrics:
                 "dropped": int(self._dropped.labels(*labels).value),
                 "ignored": int(self._ignored.labels(*labels).value),
                 "breaker": states.get(labels, State.CLOSED.value),
+                "limit": int(self._limit.labels(labels[0]).value),
             }
 
     def expect(self, extender: str, verb: Verb) -> None:
@@ -128,6 +136,7 @@ class ExtenderMetrics:
         self._in_flight.labels(extender, verb.value)
         self._outcomes.labels(extender, verb.value, CallOutcome.SUCCESS.value)
         self._breaker_is(extender, verb, State.CLOSED)
+        self._limit.labels(extender)
 
     def _started(self, event: CallStarted) -> None:
         self._series(event.extender, event.verb).in_flight.value += 1
@@ -137,6 +146,9 @@ class ExtenderMetrics:
 
     def _rejected(self, event: NodesRejected) -> None:  # only filters reject nodes
         self._dropped.labels(event.extender, Verb.FILTER.value).inc(event.count)
+
+    def _limit_is(self, event: LimitChanged) -> None:
+        self._limit.labels(event.extender).value = float(event.limit)
 
     def _error_ignored(self, event: ErrorIgnored) -> None:
         self._ignored.labels(event.error.extender, event.error.verb.value).inc()

@@ -7,7 +7,8 @@ import numpy as np
 
 from app.extender.chain import ExtenderChain
 from app.framework.diagnosis import EXTENDER
-from app.framework.interface import POINT_METHODS, points_of
+from app.framework.interface import POINT_METHODS
+from app.framework.plugin_class import points_of
 from app.framework.testing import make_node
 from app.model.cluster_event import Action, ClusterEvent, Resource
 from app.model.objects import Node

@@ -1,6 +1,8 @@
 """check-extender against real servers: made with the kit, and as bad as those found in the wild."""
 
+import asyncio
 import json
+from collections import Counter
 
 import pytest
 from aiohttp import web
@@ -439,3 +441,44 @@ def test_what_it_says_cannot_spoil_the_report(output):
     assert r'the key "\ud800" is not read' in shown
     assert r'the key "\x1b]0;x\x07" is not read' in shown
     assert not {"\x1b", "\x07"} & set(run.output)
+
+
+async def test_calls_side_by_side():
+    """Of prioritize, which does not reserve."""
+    calls, together = Counter(), asyncio.Barrier(16)
+
+    async def handle(request):
+        verb = request.path.rpartition("/")[2]
+        asked = await request.json()
+        calls[verb] += 1
+        names = asked["NodeNames"] or [n["metadata"]["name"] for n in asked["Nodes"]["items"]]
+        if verb == "filter":
+            return web.json_response({"Nodes": asked["Nodes"], "NodeNames": asked["NodeNames"]})
+        if 3 <= calls[verb] <= 18:
+            await together.wait()
+            return web.Response(status=503, text="busy")
+        return web.json_response([{"Host": name, "Score": 100} for name in names])
+
+    app = web.Application()
+    app.router.add_post("/{verb:.*}", handle)
+    report = await checked(app, CheckOptions(large=0), node_cache_capable=True)
+    assert calls == {"filter": 3, "prioritize": 19}
+    about = "prioritize, 3 names, 16 calls side by side: 16 of them failed, one call alone did not"
+    assert any(each.startswith(about) for each in found(report, Severity.WARNING))
+    notes = found(report, Severity.NOTE)
+    assert any("with weight 1 adds 1000 to a node" in each for each in notes)
+
+
+@pytest.mark.parametrize("count", [0, 4])
+async def test_a_filter_that_reserves_is_not_called_side_by_side(count):
+    calls = []
+
+    def one(request):
+        calls.append(request)
+        return Filtered(request.names[:1], dict.fromkeys(request.names[1:], "not chosen"))
+
+    options = CheckOptions(large=0, side_by_side=count)
+    report = await checked(make_app(filter=one), options, prioritize_verb="")
+    assert len(calls) == 3  # two for the same pod, one in the other form
+    skipped = [each for each in found(report, Severity.NOTE) if "not called side by side" in each]
+    assert bool(skipped) is bool(count)

@@ -11,8 +11,11 @@ from app.tools.extender_checks import (
     Severity,
     compare_forms,
     compare_repeats,
+    compare_side_by_side,
     examine,
     has_errors,
+    keeps_one,
+    weigh,
 )
 from app.tools.extender_samples import from_manifests, made_up
 from app.wire.envelope import DecodeError
@@ -386,3 +389,98 @@ class TestMaterial:
     def test_manifests_that_are_none(self, pod):
         with pytest.raises(DecodeError):
             from_manifests(made_up(""), pod, [])
+
+
+def scored(*scores):
+    return exchange(
+        "prioritize", [{"Host": n, "Score": s} for n, s in zip(NAMES, scores, strict=True)]
+    )
+
+
+@pytest.mark.parametrize(
+    ("scores", "weight", "expected"),
+    [
+        ((0, 5, 10), 5, []),
+        (
+            (0, 50, 100),
+            5,
+            "a score of 100 with weight 5 adds 5000 to a node; all default plugins together add at most 1500, so it "
+            "counts up to 3.3 times as much as they do",
+        ),
+        (
+            (-20, 0, 11),
+            1,
+            "a score of 11 with weight 1 adds 110 to a node; all default plugins together add at most 1500, so it "
+            "counts up to 0.2 times as much as they do",
+        ),
+    ],
+)
+def test_how_far_scores_outweigh_the_plugins(scores, weight, expected):
+    assert [each.text for each in weigh(scored(*scores), weight)] == (
+        [expected] if expected else []
+    )
+
+
+def test_only_scores_that_can_be_read_are_weighed():
+    assert weigh(exchange("prioritize", b"{"), 5) == weigh(exchange("prioritize", None), 5) == []
+    assert weigh(exchange("filter", {"NodeNames": []}), 5) == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ({"NodeNames": ["b"]}, True),
+        ({"NodeNames": ["b", "c"]}, False),
+        ({"NodeNames": [], "FailedNodes": dict.fromkeys(NAMES, "no")}, False),
+        ({"Error": "no"}, False),
+        (b"[]", False),
+    ],
+)
+def test_who_leaves_one_node_may_reserve(answer, expected):
+    assert keeps_one(exchange("filter", answer)) is expected
+    assert not keeps_one(exchange("filter", {"NodeNames": ["a"]}, names=("a",)))
+
+
+def side_by_side(alone, *seconds, timeout=5.0):
+    calls = [exchange("filter", {"NodeNames": ["a", "b"]}, seconds=each) for each in seconds]
+    return compare_side_by_side(exchange("filter", {}, seconds=alone), calls, timeout)
+
+
+def test_calls_that_do_not_get_in_each_others_way():
+    assert side_by_side(0.2, *[0.25] * 16) == []
+    assert side_by_side(0.001, *[0.08] * 16) == []
+
+
+def test_an_extender_behind_a_lock():
+    [said] = side_by_side(0.1, *[0.1 * (each + 1) for each in range(16)])
+    assert (said.severity, said.about) == (Severity.NOTE, "filter, 3 names, 16 calls side by side")
+    assert said.text == (
+        "it answers one call after the other, as behind a lock: the last answer took 1.6 s, one alone 0.10 s, so it takes "
+        "about 10 calls a second however many are in flight"
+    )
+
+
+def test_an_extender_that_is_limited():
+    burst = [*[0.01] * 10, *[0.2 * each for each in range(1, 7)]]
+    [said] = side_by_side(0.01, *burst, timeout=2.0)
+    assert said.severity is Severity.WARNING
+    assert said.text.startswith(
+        "it is limited: the last answer took 1.2 s, one alone 0.01 s, so it takes about 13 "
+    )
+
+
+def test_calls_that_fail_only_side_by_side():
+    calls = [exchange("filter", {}), exchange("filter", b"busy", status=503)]
+    [said] = compare_side_by_side(exchange("filter", {}), calls, 5.0)
+    assert said.severity is Severity.WARNING
+    assert (
+        said.text
+        == "1 of them failed, one call alone did not. The first one said: status 503: busy"
+    )
+
+
+def test_a_refusal_that_is_a_lock():
+    locks = (Severity.NOTE, "it locks: calls about the same node at the same time may be refused")
+    error = {"Error": "node a has been locked within 5 minutes"}
+    assert locks in said(exchange("bind", error))
+    assert locks not in said(exchange("bind", {"Error": "no block of nodes is left"}))

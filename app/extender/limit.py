@@ -1,0 +1,189 @@
+"""How many pods an extender's server is called about at the same time: found from the calls' durations.
+
+The rule is that of TCP Vegas (Brakmo and Peterson, 1995) with the tolerance and the multiplicative step of Gradient2 in Netflix's
+concurrency-limits: a call that was alone tells how long the server takes by itself. While calls beside others take at most TOLERANCE
+times as long, throughput grows with the limit, and so the limit grows, by one per round. When they take longer, calls wait for each
+other in the server: the limit shrinks in proportion, which shortens the wait and costs no throughput. A call without an answer
+while others were answered halves it. At a limit of 1 calls are alone, and what a call takes is learned again.
+
+It begins at FIRST, so that an extender that scales is fast from its first answer on. Bindings begin one by one, with one more for each
+that was answered (slow start): clients of the API server have a reserve of requests that is soon used up, and then they queue.
+
+Waiting up to HARMLESS seconds makes no call late, and is not told from the time that this process takes itself.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from app.extender.config import Verb
+
+#: The limit at the beginning, if it may be as much.
+FIRST: Final = 16
+#: Calls after which the limit may shrink, and what is left of it at least.
+_FEW: Final = 3
+_LEAST: Final = 0.2
+#: How much longer calls may take beside others than alone.
+TOLERANCE: Final = 2.0
+#: Seconds up to which no call is slow.
+HARMLESS: Final = 0.05
+#: The weight of the newest call that was alone.
+_NEWEST: Final = 0.5
+
+
+class CallInProgress(msgspec.Struct, eq=False, frozen=True):
+    """A call in progress: when it began, which call of the server it is, and whether none was in progress then."""
+
+    verb: Verb
+    began: float
+    number: int
+    alone: bool
+
+
+class ConcurrencyLimit:
+    """The limit of one server (scheme, host and port), for all extenders and verbs there. Times in seconds, of any one clock.
+
+    ``used`` counts what is in progress: attempts of pods, and calls outside of attempts.
+    """
+
+    def __init__(self, maximum: int = 16, *, fixed: int = 0, timeout: float = 5.0) -> None:
+        """``fixed``: the limit, 0 to find it, from 1 up to ``maximum``. ``timeout`` of a call."""
+        self._maximum: Final = fixed or maximum
+        self._fixed: Final = bool(fixed)
+        self._timeout: Final = timeout
+        self._limit = float(fixed or min(maximum, FIRST))
+        self.used = 0
+        #: How many bindings were answered.
+        self.bound = self._maximum if fixed else 0
+        #: By verb: what a call takes that is alone.
+        self._alone: Final[dict[Verb, float]] = {}
+        self._calls = 0
+        self._begun = 0
+        #: Of this round: how many calls were answered, what they took, and what they may take.
+        self._samples = 0
+        self._seconds = 0.0
+        self._allowed = 0.0
+        #: When the last call was answered, or begun while none was in progress.
+        self._answered = 0.0
+
+    @property
+    def limit(self) -> int:
+        """The limit, at least 1."""
+        return int(self._limit)
+
+    def left(self, now: float) -> int:
+        """How many more may begin now; 0 while calls are in progress and none has been answered for a quarter of the timeout.
+
+        What begins then would wait behind them, and miss its deadline with them.
+        """
+        if self._calls and not self._fixed and now - self._answered > self._patience():
+            return 0
+        return self.limit - self.used
+
+    def begin(self, verb: Verb, now: float) -> CallInProgress:
+        """A call begins; to be passed to ``end``, once."""
+        if not self._calls:
+            self._answered = now
+        call = CallInProgress(verb, now, self._begun, not self._calls)
+        self._begun += 1
+        self._calls += 1
+        return call
+
+    def end(self, call: CallInProgress, now: float, *, answered: bool | None) -> None:
+        """A call ends. ``answered``: False if it got no answer in time, None if its end says nothing."""
+        self._calls -= 1
+        if answered is None:
+            return
+        if answered:
+            self._answered = now
+            self.bound += call.verb is Verb.BIND
+        if self._fixed:
+            return
+        if not answered:
+            if self._answered > call.began:  # else it answers nobody, which the breaker deals with
+                self._shrink(0.5)
+            return
+        seconds = now - call.began
+        known = self._alone.get(call.verb)
+        if known is None or seconds < known:
+            self._alone[call.verb] = seconds
+        elif call.alone and self._begun == call.number + 1:
+            self._alone[call.verb] = known + _NEWEST * (seconds - known)
+        self._sample(seconds, max(TOLERANCE * self._alone[call.verb], HARMLESS))
+
+    def _sample(self, seconds: float, allowed: float) -> None:
+        self._samples += 1
+        self._seconds += seconds
+        self._allowed += allowed
+        # In the worst case all calls wait for each other: one more makes each as much later.
+        late = seconds * (self.limit + 1) / self.limit > self._timeout
+        if self._samples >= min(_FEW, self.limit) and self._seconds > self._allowed:
+            self._shrink(max(_LEAST, self._allowed / self._seconds))
+        elif seconds <= allowed and 2 * self.used >= self.limit and not late:
+            self._limit = min(self._limit + 1.0 / self._limit, float(self._maximum))
+        if self._samples >= self.limit:
+            self._new_round()
+
+    def _shrink(self, factor: float) -> None:
+        self._limit = max(1.0, self._limit * factor)
+        self._new_round()
+
+    def _new_round(self) -> None:
+        self._samples, self._seconds, self._allowed = 0, 0.0, 0.0
+
+    def _patience(self) -> float:
+        return max(self._timeout / 4, TOLERANCE * max(self._alone.values(), default=0.0))
+
+
+class Places:
+    """What is in progress at a server, within its limit; calls outside of attempts come before attempts.
+
+    An assumed pod holds its room, and its binding ends its work: it goes first. There are no more bindings than attempts led to, so
+    attempts do not starve.
+    """
+
+    def __init__(self, limit: ConcurrencyLimit) -> None:
+        self.limit: Final = limit
+        #: Bindings and preemptions in progress.
+        self._outside = 0
+        #: Calls that wait for a place, in order.
+        self.waiting: Final[dict[object, Callable[[], None]]] = {}
+        #: Called when an attempt may begin.
+        self.opened: Callable[[], None] = lambda: None
+
+    def left(self, now: float) -> int:
+        """How many more attempts may begin now."""
+        return self.limit.left(now) - len(self.waiting)
+
+    def take(self) -> None:
+        """An attempt begins."""
+        self.limit.used += 1
+
+    def take_outside(self) -> bool:
+        """Whether a call outside of attempts can begin now, and begins."""
+        limit = self.limit
+        if limit.used >= limit.limit or self._outside > limit.bound:
+            return False
+        self._outside += 1
+        limit.used += 1
+        return True
+
+    def give_back_outside(self) -> None:
+        """A call outside of attempts has ended."""
+        self._outside -= 1
+        self.give_back()
+
+    def give_back(self) -> None:
+        """An attempt has ended."""
+        full = self.limit.used >= self.limit.limit
+        self.limit.used -= 1
+        if full or self.waiting:
+            self.admit()
+
+    def admit(self) -> None:
+        """Lets the first calls that wait begin, then attempts."""
+        while self.waiting and self.take_outside():
+            self.waiting.pop(next(iter(self.waiting)))()
+        if self.limit.used < self.limit.limit:
+            self.opened()
