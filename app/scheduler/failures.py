@@ -7,14 +7,14 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+from app.cycle.attempt import NO_NODES, Attempt
+from app.cycle.pod_cycle import AssumedPod
 from app.framework.diagnosis import Diagnosis
 from app.framework.handle import Effects
 from app.model.pod import Pod
 from app.model.status import Code, Status
 from app.observe.events import AttemptFailed
 from app.observe.pod_events import SCHEDULER_ERROR, UNSCHEDULABLE
-from app.scheduler.attempt import NO_NODES, Attempt
-from app.scheduler.binding import AssumedPod
 from app.scheduler.parts import Parts
 from app.scheduler.reports import Reports
 from app.state.queue.queued_pod import QueuedPod
@@ -135,6 +135,7 @@ class FailureHandler:
         failure = self._state.fail(queued, self._clock.steady(), nominated_node=nominated_node)
         result = "unschedulable" if reason == UNSCHEDULABLE else "error"
         seconds = self._clock.monotonic() - started
+        nominated_node = failure.nominated_node
         self._emit(
             AttemptFailed(queued, profile, result, message, seconds, diagnosis, nominated_node)
         )

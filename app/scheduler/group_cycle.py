@@ -19,18 +19,20 @@ from typing import Any, Final
 
 import msgspec
 
+from app.cycle.pod_cycle import AssumedPod
 from app.framework.handle import Effects
 from app.model.pod_groups import GroupKey
 from app.model.status import SUCCESS, Code, Status
 from app.observe.events import GroupAttempted
-from app.scheduler.binding import AssumedPod, Binder
+from app.scheduler.binding import Binder
 from app.scheduler.extender_cycle import ExtenderCycle
 from app.scheduler.failures import FailureHandler
 from app.scheduler.group_algorithm import NO_PLACEMENTS, AttemptFor, GroupAlgorithm
 from app.scheduler.group_members import UNSCHEDULABLE, CycleMembers, GroupFault, Member
 from app.scheduler.group_status import GroupResult, GroupStatusWriter
 from app.scheduler.parts import Parts
-from app.scheduler.slots import Slots
+from app.scheduler.serial_extenders import HeldTurn
+from app.scheduler.slots import Slots, Work
 from app.state.queue.queued_pod import QueuedPod
 
 log = logging.getLogger(__name__)
@@ -84,26 +86,33 @@ class GroupCycle:
         extenders = self._extenders
         return extenders is not None and any(extenders.concerns(queued.pod) for queued in pods)
 
-    async def schedule(
+    def schedule(
         self, key: GroupKey, pods: Sequence[QueuedPod], attempt_for: AttemptFor, slots: Slots
-    ) -> None:
+    ) -> Work:
         """Schedules the popped pods of a group: their binding cycles start, or they are requeued.
 
         Calls to extenders are made ahead in free ``slots``.
         """
         started = self._parts.clock.monotonic()
-        if self._extenders is None or not self.asks_extenders(pods):
-            await self._run(key, pods, attempt_for, slots, started)
-            return
-        async with self._one_at_a_time:
-            if self._stopped:
-                return
-            self._asking = asyncio.current_task()
-            try:
-                with self._extenders.only_group():
-                    await self._run(key, pods, attempt_for, slots, started)
-            finally:
-                self._asking = None
+        cycle = self._run(key, pods, attempt_for, slots, started)
+        extenders = self._extenders
+        if extenders is None or not self.asks_extenders(pods):
+            return cycle
+        return self._run_alone(cycle, extenders, extenders.hold(pods))
+
+    async def _run_alone(self, cycle: Work, extenders: ExtenderCycle, held: HeldTurn) -> None:
+        try:
+            async with self._one_at_a_time:
+                if self._stopped:
+                    return
+                self._asking = asyncio.current_task()
+                try:
+                    await cycle
+                finally:
+                    self._asking = None
+        finally:
+            cycle.close()
+            extenders.give_up(held)
 
     async def _run(
         self,
@@ -128,8 +137,9 @@ class GroupCycle:
         result, text = await cycle.run()
         if len(members):
             parts.sink(cycle.attempted(result, text))
-            if len({member.profile for member in members}) == 1:  # kube-scheduler tells pods only
-                self._status.put(key, result, text)
+            one_profile = len({member.profile for member in members}) == 1
+            if one_profile and cycle.group is not None:  # kube-scheduler tells pods only
+                self._status.put(key, result, text, uid=cycle.group.uid)
 
     async def stop(self) -> None:
         """Ends the cycle that waits for extenders, which takes its pods back; no further one begins."""
@@ -162,6 +172,8 @@ class _Cycle:
         self._preempts_whole: Final = parts.state.cluster.pod_groups.preempted_whole
         #: When it was known where the pods fit.
         self._found_at = members.started
+        #: The group by whose rules the outcome was judged; None if it was gone.
+        self.group = members.group
 
     async def run(self) -> tuple[GroupResult, str]:
         """Places the pods, then starts their binding cycles or requeues them. Returns the outcome and why it is not better."""
@@ -183,6 +195,7 @@ class _Cycle:
             if self._preempts_whole and self._lacks_room():
                 await self._algorithm.preempt_whole()
             self._check()
+            self.group = self._members.group
             return await self._settle()
         except GroupFault as fault:
             return "error", await self._fail(fault)

@@ -31,6 +31,14 @@ MAX_WAITING: Final = 10_000
 _FEW: Final = 100
 
 
+class _Outcome(NamedTuple):
+    """The outcome of a cycle, of the group with this uid."""
+
+    uid: str
+    result: GroupResult
+    text: str
+
+
 class _Written(NamedTuple):
     """What was written last to a group's status; the watch may not show it yet."""
 
@@ -49,16 +57,20 @@ class GroupStatusWriter:
         self._writer: Final = writer
         self._clock: Final = clock
         self._spawn: Final = spawn
-        self._wanted: Final[dict[GroupKey, tuple[GroupResult, str]]] = {}
+        self._wanted: Final[dict[GroupKey, _Outcome]] = {}
         self._writing = False
         self._written: Final[dict[GroupKey, _Written]] = {}
 
-    def put(self, key: GroupKey, result: GroupResult, text: str) -> None:
-        """The outcome of a group's cycle; ``text`` says why it is not scheduled. One that was scheduled stays so."""
-        if self._wanted.get(key, ("",))[0] == "scheduled":
+    def put(self, key: GroupKey, result: GroupResult, text: str, *, uid: str) -> None:
+        """The outcome of a cycle of the group with this ``uid``; ``text`` says why it is not scheduled.
+
+        A group that was scheduled stays so. Another group of the same name never gets the outcome.
+        """
+        waiting = self._wanted.get(key)
+        if waiting is not None and (waiting.uid, waiting.result) == (uid, "scheduled"):
             return
-        if key in self._wanted or len(self._wanted) < MAX_WAITING:
-            self._wanted[key] = result, text
+        if waiting is not None or len(self._wanted) < MAX_WAITING:
+            self._wanted[key] = _Outcome(uid, result, text)
         if not self._writing:
             self._writing = True
             self._spawn(self._write_all(), "status of pod groups")
@@ -67,14 +79,15 @@ class GroupStatusWriter:
         try:
             while self._wanted:
                 key = next(iter(self._wanted))
-                await self._write(key, *self._wanted.pop(key))
+                await self._write(key, self._wanted.pop(key))
         finally:
             self._writing = False
 
-    async def _write(self, key: GroupKey, result: GroupResult, text: str) -> None:
+    async def _write(self, key: GroupKey, outcome: _Outcome) -> None:
         group, path = self._groups.get(key), self._groups.path_of(key.kind)
-        if group is None or not path:
+        if group is None or group.uid != outcome.uid or not path:
             return
+        _, result, text = outcome
         if isinstance(group, LabelledPodGroup):
             status, content_type = self._phase(key, group, result), MERGE_PATCH
         else:

@@ -38,6 +38,11 @@ MAX_PREEMPTING: Final = 48
 
 #: Seconds from a failed eviction until the preemptor is tried again, which would probably fail again at once.
 FAILURE_PAUSE: Final = 1.0
+#: Seconds for which a preemptor is held at most after its victims were evicted, until the watch shows that the last one ends, and
+#: seconds between two looks. The watch shows it at once; one whose connection is dead is noticed after 60 s (app.kube.client) and
+#: made again. If it still does not show, something else than the API server has answered, or what it wrote is lost.
+HOLD_SECONDS: Final = 90.0
+_LOOK: Final = 1.0
 
 _CONDITION: Final = "DisruptionTarget"
 _REASON: Final = "PreemptionByScheduler"
@@ -107,11 +112,24 @@ class Evictor:
                 await asyncio.sleep(FAILURE_PAUSE)
         finally:
             free = eviction.progress.end(eviction.uid, evicted=done)
+        if done and not free:
+            free = await self._lapses(eviction, victims[-1])
         where = self._state.queue.where
         pods = (eviction.preemptor, *eviction.mates)
         woken = [pod for pod in pods if not done or (free and where(pod.uid) is GATED)]
         if woken:
             self._state.activate(woken, self._clock.steady())
+
+    async def _lapses(self, eviction: Eviction, last: Pod) -> bool:
+        """Ends the preemptor's hold after HOLD_SECONDS; False if the watch shows before that the last victim ends."""
+        progress, until = eviction.progress, self._clock.monotonic() + HOLD_SECONDS
+        while progress.waits_for(eviction.uid, last):
+            if self._clock.monotonic() >= until:
+                log.warning("Pod %s was evicted, but does not end: trying again", last.key)
+                progress.lapse(eviction.uid)
+                return True
+            await asyncio.sleep(_LOOK)
+        return False
 
     async def _make_room(self, eviction: Eviction, victims: Sequence[Pod]) -> bool:
         """Whether all victims are gone or terminating."""

@@ -55,6 +55,7 @@ from app.state.queue.scheduling_queue import SchedulingQueue
 from app.state.scheduler_state import (
     AbandonPod,
     Change,
+    ClearNomination,
     Command,
     RefusedObject,
     ReportProblem,
@@ -243,7 +244,7 @@ class Scheduler:
         def handle(old: Any, new: Any) -> None:
             started = now()
             change = Change(model, old, new)
-            refused = self._carry_out(self.state.apply(change, self._clock.steady()))
+            refused = self.carry_out(self.state.apply(change, self._clock.steady()))
             if model is Pod:
                 self.patcher.shown(old or new)
             if model is Pod and new is None:
@@ -270,7 +271,7 @@ class Scheduler:
 
         def handle(objects: Mapping[str, Any]) -> Mapping[str, Exception]:
             started = now()
-            refused = self._carry_out(self.state.apply_new(model, objects, self._clock.steady()))
+            refused = self.carry_out(self.state.apply_new(model, objects, self._clock.steady()))
             if model is Pod and self.retries:
                 for pod in objects.values():
                     if pod.node_name:
@@ -400,7 +401,7 @@ class Scheduler:
     def _notify(self) -> None:
         self.flusher.notify()
 
-    def _carry_out(self, commands: Sequence[Command]) -> Mapping[str, Exception]:
+    def carry_out(self, commands: Sequence[Command]) -> Mapping[str, Exception]:
         """Carries out the state's commands. Returns the keys of objects that it refused, with the errors."""
         refused: dict[str, Exception] = {}
         for command in commands:
@@ -409,6 +410,8 @@ class Scheduler:
                     waiting = self.waiting.get(uid)
                     if waiting is not None:
                         waiting.reject("", "removed")
+                case ClearNomination(pod) if self._api.may_write():
+                    self._reports.nominated(pod, "", self._clock.wall())
                 case ReportProblem(text):
                     log.error("%s", text)
                 case RefusedObject(key, error):

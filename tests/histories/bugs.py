@@ -27,6 +27,7 @@ from app.scheduler.group_members import CycleMembers
 from app.scheduler.preemption import Evictor
 from app.scheduler.releases import Releases
 from app.scheduler.reports import Reports
+from app.scheduler.serial_extenders import SerialGate
 from app.state.devices import DeviceTracker
 from app.state.queue.active_queue import InFlight
 from app.state.queue.scheduling_queue import SchedulingQueue
@@ -334,5 +335,15 @@ def a_gang_waits_for_its_own_pods():
 
 
 @gang_bug
+def a_gang_that_is_not_complete_stays_nominated():
+    yield mock.patch.object(SchedulerState, "_clear_nominations", return_value=[])
+
+
+@gang_bug
 def extenders_do_not_hear_of_what_was_given_up():
     yield mock.patch.object(Releases, "given_up")
+
+
+@gang_bug
+def single_pods_overtake_gangs_at_extenders():
+    yield mock.patch.object(SerialGate, "_is_held", return_value=False)

@@ -7,14 +7,16 @@ After each request that leaves a process and each write that the server stores:
 * no binding puts more on a node than it has, or breaks anti-affinity or a host port, or goes to a node that takes no such pod, or
   that does not reach the pod's volumes and devices;
 * no volume and no device is given to a second claim, and no pod is evicted for none of higher priority;
+* no pod overtakes a gang that comes before it, at an extender that is called for one pod at a time;
 * no binding of a gang is started before as many of its pods have a node as it needs;
 * no status is written to a pod other than the one it is about, and none that says a bound pod cannot be scheduled.
 
 A process cannot know what it has not been told. So a rule is broken only if it is broken as things are *and* as the process had
 been told when it decided; and what a request does long after its sender has given it up is nobody's fault.
 
-Every second: each pod is in at most one place of the scheduler's books. Once nothing fails any more: what fits is bound, and the
-books of the scheduler say what the server says, no more and no less (``unsettled``).
+Every second: each pod is in at most one place of the scheduler's books, and none that waits for its group to be complete is
+nominated. Once nothing fails any more: what fits is bound, and the books of the scheduler say what the server says, no more and
+no less (``unsettled``).
 """
 
 import asyncio
@@ -23,7 +25,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from app.framework.handle import Eviction
-from app.state.queue.queued_pod import IN_FLIGHT, OUTSIDE
+from app.plugins.gang_scheduling import GangScheduling
+from app.state.queue.queued_pod import IN_FLIGHT, OUTSIDE, QueuedPod
 from tests.histories import apiserver, devices, rules, storage
 from tests.histories.apiserver import (
     DEVICE_CLAIMS,
@@ -41,6 +44,7 @@ from tests.histories.extenders import Extender
 from tests.histories.faults import CALLS
 from tests.histories.network import Request
 from tests.histories.replica import Decision, Replica, View, Watcher
+from tests.histories.shape import IN_ORDER
 from tests.histories.simulation import Simulation
 from tests.histories.workload import PROFILE
 
@@ -169,6 +173,21 @@ class Checker(Watcher):
         decision = replica.decisions.get(victim_uid)
         there = victim["spec"].get("nodeName") or (decision.node if decision else "")
         return preemptor is not None and "nodeName" not in preemptor["spec"] and there == node
+
+    def pops(self, replica: Replica, queued: QueuedPod) -> None:
+        """See Watcher. No pod overtakes a group that is being decided, or waits to be, where one is decided after the other."""
+        state = replica.scheduler.state if replica.scheduler is not None else None
+        if state is None or not any(IN_ORDER.replace(" ", "-") in name for name in queued.lane):
+            return
+        key_of_group = state.cluster.pod_groups.key_of
+        group = key_of_group(queued.pod)
+        for other in state.queue._in_flight:
+            theirs = key_of_group(other.pod)
+            if theirs is None or theirs == group or state.cache.get(other.pod.uid) is not None:
+                continue
+            turns = [(-each.pod.priority, each.timestamp) for each in (other, queued)]
+            if turns[0] < turns[1]:
+                self.violated(f"{replica.name}: {queued.pod.name} overtakes {other.pod.name}")
 
     def complains(self, replica: Replica, text: str) -> None:
         """See Watcher."""
@@ -380,7 +399,7 @@ class Checker(Watcher):
     # ------------------------------------------------------------ the scheduler's books
 
     def look_at_books(self, replica: Replica) -> None:
-        """Each pod is in at most one place."""
+        """Each pod is in at most one place, and no pod that waits for its group to be complete is nominated."""
         if replica.scheduler is None:
             return
         state = replica.scheduler.state
@@ -389,6 +408,10 @@ class Checker(Watcher):
             # A pod in flight may be assumed, or bound by another: its attempt will find out.
             if place not in {None, OUTSIDE, IN_FLIGHT} and state.cache.get(pod.uid) is not None:
                 self.violated(f"{replica.name}: {pod.name} is in the cache and {place.name}")
+            queued = state.queue.get(pod.uid)
+            node = state.nominator.node_of(pod.uid)
+            if node and queued is not None and queued.gating_plugin == GangScheduling.NAME:
+                self.violated(f"{replica.name}: {pod.name} is gated and nominated to {node}")
 
     def unsettled(self, replica: Replica, *, leads: bool) -> Iterator[str]:
         """What is not yet as it must be in the end, for people."""

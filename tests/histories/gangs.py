@@ -22,7 +22,7 @@ from tests.histories.apiserver import (
 )
 from tests.histories.extenders import refuses
 from tests.histories.faults import MenuItem, draw_menu
-from tests.histories.shape import CONTEST, Incident, Shape, configuration
+from tests.histories.shape import CONTEST, IN_ORDER, Incident, Shape, configuration
 from tests.histories.simulation import Simulation
 from tests.histories.workload import HOST, PROFILE, Workload
 
@@ -66,6 +66,8 @@ def draw_contest(seed: int) -> Shape:
     rng = random.Random(f"contest {seed}")
     elects = rng.random() < 0.4
     extenders = rng.choice(_EXTENDERS)
+    if random.Random(f"in order {seed}").random() < 0.15:
+        extenders = (IN_ORDER,)
     quiet_at = rng.choice((8.0, 12.0, 20.0))
     triggers = (*_TRIGGERS, *(_CALLS if extenders else ()))
     incidents = []
@@ -138,6 +140,9 @@ class Contest(Workload):
         for name, room in zip(self._names_that_extenders_leave(), rooms, strict=False):
             self._add_node_of(name, max(room, 1))
         latest = rng.choice((0.0, 1.0, 0.6 * self._shape.quiet_at))
+        if IN_ORDER in self._shape.extenders:
+            for _ in range(12):
+                self._simulation.at(rng.random() * self._shape.quiet_at / 2, self._single)
         for gang in self._gangs.values():
             self._simulation.at(rng.random() * latest, self._come, gang)
         for _ in range(rng.randint(0, 4)):
@@ -160,6 +165,8 @@ class Contest(Workload):
         gang = self._gangs.get(pod["spec"].get("schedulingGroup", {}).get("podGroupName"))
         if gang is not None:
             self._simulation.after(self._rng.uniform(0.1, 1.0), self._reconcile, gang)
+            if write.new is not None and "nominatedNodeName" in write.new.get("status", {}):
+                self._nominated(gang, write.key)
 
     def unsettled(self) -> list[str]:
         """The gangs that have not run."""
@@ -223,6 +230,21 @@ class Contest(Workload):
         metadata = {"name": name, "namespace": "default", "labels": {"app": _APP}}
         status = {"phase": "Pending"}
         self._server.create(PODS, {"metadata": metadata, "spec": gang.spec, "status": status})
+
+    def _nominated(self, gang: _Gang, key: str) -> None:
+        """A pod that waits for victims goes, or its PodGroup does and comes back later."""
+        pause, chance = self._rng.uniform(0.0, 2.0), self._rng.random()
+        if chance < 0.2:
+            self._simulation.after(pause, self._remove_if_there, key)
+        elif chance < 0.4:
+            self._simulation.after(pause, self._remake_group, gang)
+
+    def _remake_group(self, gang: _Gang) -> None:
+        group = self._server.get(POD_GROUPS, f"default/{gang.name}")
+        if group is not None:
+            self._tell("user", f"deletes group {gang.name}")
+            self._server.remove(POD_GROUPS, key_of(group))
+            self._simulation.after(self._rng.uniform(0.0, 6.0), self._make_group, gang)
 
     def _members(self, gang: _Gang) -> list[Manifest]:
         group = {"podGroupName": gang.name}

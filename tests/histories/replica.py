@@ -24,6 +24,7 @@ from app.scheduler import process
 from app.scheduler.options import RunOptions
 from app.scheduler.wiring import Scheduler
 from app.settings.load import Loaded
+from app.state.queue.queued_pod import QueuedPod
 from tests.histories import apiserver
 from tests.histories.apiserver import Answer, Entry, Manifest
 from tests.histories.network import CONNECTS, Network, Request, SimulatedClient, Wire
@@ -167,6 +168,9 @@ class Watcher:
     def begins_to_bind(self, replica: "Replica", uid: str) -> None:
         """A replica starts the binding cycle of a pod."""
 
+    def pops(self, replica: "Replica", queued: QueuedPod) -> None:
+        """A replica begins to try a pod."""
+
     def preempts(self, replica: "Replica", eviction: Eviction) -> None:
         """A replica starts to evict pods."""
 
@@ -303,6 +307,13 @@ class Replica(process.Process):
             self.watcher.begins_to_bind(self, assumed.pod.uid)
             begin(assumed, waits)
 
+        def pops(*args):
+            queued = pop(*args)
+            if queued is not None:
+                self.watcher.pops(self, queued)
+            return queued
+
+        pop, scheduler.state.pop = scheduler.state.pop, pops
         begin, scheduler.binder.start = scheduler.binder.start, begins
         decided, scheduler.evictor._decided = scheduler.evictor._decided, started
         scheduler.state.assume = noted

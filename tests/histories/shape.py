@@ -24,6 +24,9 @@ apiVersion: aiokube-scheduler.io/v1alpha1
 kind: AiokubeSchedulerConfiguration
 extenders: [{urlPrefix: 'http://releasing/extender', releaseVerb: release}]
 """
+#: An extender that is called for one pod at a time; only in contests.
+IN_ORDER = "in order"
+_SERIAL = _RELEASES.replace("releasing", "in-order").replace("releaseVerb: release", "serial: true")
 _CONFIGURATION = """
 apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
@@ -95,6 +98,8 @@ def configuration(
         qps=-1,
         disabled=", ".join(f"{{name: {name}}}" for name in disabled),
     )
+    if IN_ORDER in extenders:
+        return Configuration(text + _SERIAL)
     return Configuration(text + _RELEASES if "releasing" in extenders else text)
 
 

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from app.framework.args import Profile
-from app.framework.interface import POINT_METHODS, PermitResult, points_of
+from app.framework.interface import POINT_METHODS, PermitResult
+from app.framework.plugin_class import points_of
 from app.framework.testing import make_node, make_pod
 from app.model.objects import Node
 from app.model.pod import LabelSet, Pod

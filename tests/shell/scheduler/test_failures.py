@@ -20,7 +20,8 @@ async def test_post_filter_gets_the_version_of_the_pod_that_was_judged():
         seen.append(pod)
         return PostFilterResult(unschedulable("no"))
 
-    state = SimpleNamespace(fail=lambda *_args, **_fields: SimpleNamespace(report=False))
+    failed = SimpleNamespace(report=False, nominated_node="")
+    state = SimpleNamespace(fail=lambda *_args, **_fields: failed)
     failures = FailureHandler(
         Parts(state, LoopClock(), None, None, lambda _event: None), effects=None, reports=None
     )

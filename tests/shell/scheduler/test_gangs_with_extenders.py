@@ -633,3 +633,27 @@ async def test_a_gang_is_tried_again_once_when_its_pods_are_to_be_asked_about_ag
             world.add(member(f"p{number}"))
         await world.run_for(130)
         assert calls(made[0]).count("p0") == 7
+
+
+@pytest.mark.parametrize("priority", [0, 1000])
+async def test_a_gang_waits_for_its_turn_and_no_longer(priority):
+    """Single pods of priority 0 wait for the same extender, which is called for one pod at a time, and more of them come."""
+    make, made = one_extender(slowly(everything, 0.1), serial=True, prioritize_verb="")
+    async with running(*NODES, extenders=make) as world, asyncio.TaskGroup() as group:
+        leading = group.create_task(world.lead())
+        for number in range(10):
+            world.add(member(f"early-{number}", group=None))
+        await asyncio.sleep(0.55)
+        gang(world, 3)
+        for number in range(3):
+            world.add(member(f"p{number}", priority=priority))
+        for number in range(10):
+            await asyncio.sleep(0.01)
+            world.add(member(f"late-{number}", group=None))
+        await asyncio.sleep(4)
+        leading.cancel()
+    order = calls(made[0])
+    assert len(order) == 23
+    before = 6 if priority else 10
+    assert all(name.startswith("early") for name in order[:before])
+    assert sorted(order[before : before + 3]) == ["p0", "p1", "p2"]

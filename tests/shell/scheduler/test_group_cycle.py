@@ -6,12 +6,15 @@ import msgspec
 import pytest
 
 from app.framework.testing import make_object, make_pod
+from app.kube.errors import Forbidden
 from app.model.objects import PodCondition
-from app.model.pod import Pod
+from app.model.pod import LabelSet, Pod
 from app.model.pod_groups import GROUP_LABEL, GroupKey, LabelledPodGroup, LabelledPodGroupStatus
 from app.runtime import tasks
+from app.scheduler.preemption import HOLD_SECONDS
 from app.state.queue.queued_pod import ERROR_BACKOFF, GATED, OUTSIDE, UNSCHEDULABLE
 from tests.shell.extender.fakes import extender
+from tests.shell.kube.fakes import ok
 from tests.shell.scheduler.world import CONFIG, running
 
 pytestmark = pytest.mark.looptime
@@ -404,3 +407,169 @@ async def test_a_gang_whose_bindings_have_begun_is_bound_whole_if_the_process_st
         await asyncio.wait([leading])
         await world.scheduler.wind_down(5)
         assert len(bindings(world)) == 8
+
+
+async def test_the_outcome_of_a_gang_is_not_written_to_its_successor():
+    """One patch of a group takes long; meanwhile another group is scheduled, goes, and is made again without pods."""
+    async with running("a") as world:
+        world.transport.latency = 0.1
+        gang(world, 5, "slow")
+        for i in range(5):
+            world.add(pod(f"s{i}", "slow"))
+        await world.run_for(0.01)
+        first = gang(world, 1, "train")
+        one = world.add(pod("t", "train"))
+        await world.run_for(0.01)
+        assert bindings(world) == {"t": "a"}
+        world.change(Pod, one, None)
+        world.change(LabelledPodGroup, first, None)
+        second = msgspec.structs.replace(first.metadata, uid="uid-of-the-second")
+        world.change(LabelledPodGroup, None, msgspec.structs.replace(first, metadata=second))
+        await world.run_for(5)
+        assert [sent.path for sent in world.transport.sent if "podgroups/train" in sent.path] == []
+
+
+# ---------------------------------------------------------------- nominations of groups that are no longer complete
+
+
+def remake(world, group, size):
+    """The group changes its minimum."""
+    spec = msgspec.structs.replace(group.spec, min_member=size)
+    world.change(LabelledPodGroup, group, msgspec.structs.replace(group, spec=spec))
+
+
+def delete(world, pod):
+    world.change(Pod, world.state.pods[pod.key], None)
+
+
+REDUCED = {
+    "its PodGroup is deleted": lambda world, group, _pods: world.change(
+        LabelledPodGroup, group, None
+    ),
+    "its minimum is raised": lambda world, group, _pods: remake(world, group, 3),
+    "a pod is deleted": lambda world, _group, pods: delete(world, pods[1]),
+    "a pod leaves it": lambda world, _group, pods: world.change(
+        Pod, world.state.pods[pods[1].key], relabelled(pods[1], "another")
+    ),
+}
+
+
+def relabelled(one, group):
+    """The pod with another group, as the API server has it: its nomination was written."""
+    labels = LabelSet({GROUP_LABEL: group})
+    return msgspec.structs.replace(
+        one, labels=labels, nominated_node_name="a", resource_version="later"
+    )
+
+
+def written_nominations(world):
+    """The nominations that were written last, by pod."""
+    found = {}
+    for sent in world.transport.sent:
+        if "/pods/" in sent.path and "nominatedNodeName" in sent.body.get("status", {}):
+            found[sent.path.split("/")[-2]] = sent.body["status"]["nominatedNodeName"]
+    return found
+
+
+@pytest.mark.parametrize("held", [True, False], ids=["held by its preemption", "tried again"])
+@pytest.mark.parametrize("reduce", REDUCED.values(), ids=REDUCED.keys())
+async def test_nominations_of_a_gang_that_is_not_complete_any_longer_are_cleared(reduce, held):
+    async with running("a") as world:
+        group = gang(world, 2)
+        victim = pod("victim", group=None, cpu="4").on("a")
+        world.change(Pod, None, victim)
+        pods = [world.add(pod(f"p{i}", cpu="2", priority=10)) for i in range(2)]
+        await world.run_for(0.1 if held else 2)
+        assert evictions(world) == ["victim"]
+        assert [world.state.nominator.node_of(one.uid) for one in pods] == ["a", "a"]
+        if not held:
+            for one in pods:
+                nominated = {"nominated_node_name": "a", "resource_version": "2"}
+                world.change(Pod, one, msgspec.structs.replace(one, **nominated))
+        world.add(pod("other", group=None, cpu="4"))
+        reduce(world, group, pods)
+        world.change(Pod, victim, None)
+        await world.run_for(15)
+        assert bindings(world) == {"other": "a"}
+        left = [one for one in pods if one.key in world.state.pods]
+        assert {place(world, one) for one in left} == {GATED}
+        assert not [one for one in left if world.state.nominator.node_of(one.uid)]
+        assert not any(written_nominations(world).get(one.name) for one in left)
+
+
+async def test_a_gated_pod_of_a_gang_does_not_get_the_nomination_of_its_status():
+    """It was written before a restart."""
+    async with running("a") as world:
+        one = world.add(msgspec.structs.replace(pod("p0"), nominated_node_name="a"))
+        await world.run_for(1)
+        later = msgspec.structs.replace(one, resource_version="2")
+        world.change(Pod, one, later)
+        assert place(world, one) is GATED
+        assert not world.state.nominator.node_of(one.uid)
+
+
+# ---------------------------------------------------------------- evictions that never show
+
+
+@pytest.mark.parametrize("size", [None, 2], ids=["a pod", "a gang"])
+async def test_a_preemptor_is_tried_again_if_its_victim_does_not_end(size):
+    """The eviction was answered, but the watch never shows it; meanwhile there is room elsewhere."""
+    async with running("a") as world:
+        group = "gang" if size else None
+        if size:
+            gang(world, size)
+        world.change(Pod, None, pod("victim", group=None, cpu="4").on("a"))
+        for i in range(size or 1):
+            world.add(pod(f"p{i}", group, "2", priority=10))
+        await world.run_for(5)
+        assert evictions(world) == ["victim"]
+        world.add_nodes("b")
+        await world.run_for(HOLD_SECONDS - 10)
+        assert bindings(world) == {}
+        await world.run_for(20)
+        assert set(bindings(world).values()) == {"b"}
+        assert len(bindings(world)) == (size or 1)
+        assert evictions(world) == ["victim"]
+
+
+async def test_a_pod_that_joins_a_gang_while_it_is_being_bound_does_not_complete_it():
+    """Its binding is refused in the end: the gang must not have been bound one short."""
+
+    def answer(sent):
+        if sent.path.endswith("/joiner/binding"):
+            return Forbidden("no", status=403)
+        return ok(status=201)
+
+    async with running("a") as world:
+        world.transport.handler = answer
+        world.transport.latency = 1.0
+        gang(world, 3)
+        joiner = world.add(pod("joiner", group=None))
+        await world.run_for(0.1)
+        assert world.state.cache.is_assumed(joiner.uid)
+        world.change(Pod, joiner, relabelled(joiner, "gang"))
+        world.add(pod("p0"))
+        world.add(pod("p1"))
+        await world.run_for(0.5)
+        assert world.state.cache.is_assumed(joiner.uid)
+        assert not [name for name in bindings(world) if name != "joiner"]
+
+
+async def test_a_gang_is_not_held_up_by_a_further_pod_that_preempts():
+    """It would never run if the eviction always failed. (kube-scheduler's group waits until it is tried again.)"""
+
+    def answer(sent):
+        return Forbidden("no", status=403) if sent.method == "DELETE" else ok(status=201)
+
+    async with running("a", "b") as world:
+        world.transport.handler = answer
+        gang(world, 2)
+        world.change(Pod, None, pod("victim", group=None, cpu="4").on("b"))
+        for i in range(2):
+            world.add(pod(f"p{i}", cpu="2", priority=50))
+        world.add(pod("further", cpu="3", priority=10))
+        await world.run_for(0.1)
+        assert bindings(world) == {"p0": "a", "p1": "a"}
+        await world.run_for(30)
+        assert set(evictions(world)) == {"victim"}
+        assert "further" not in bindings(world)

@@ -52,7 +52,7 @@ async def written(version, existing, *outcomes):
     groups.listers[PodGroup].store(existing)
     writer, tasks = writing(groups, transport)
     for outcome in outcomes:
-        writer.put(KEY, *outcome)
+        writer.put(KEY, *outcome, uid="u")
         await asyncio.gather(*tasks)
     return transport.sent
 
@@ -110,9 +110,47 @@ async def test_a_phase_is_written_once_where_the_api_server_drops_the_count():
     groups.put(make_pod("p", labels={GROUP_LABEL: "g"}), scheduled=True)
     writer, tasks = writing(groups, transport)
     for _ in range(2):
-        writer.put(KEY._replace(kind=LabelledPodGroup), "unschedulable", "x")
+        writer.put(KEY._replace(kind=LabelledPodGroup), "unschedulable", "x", uid="u")
         await asyncio.gather(*tasks)
     assert not transport.sent
-    writer.put(KEY._replace(kind=LabelledPodGroup), "scheduled", "")
+    writer.put(KEY._replace(kind=LabelledPodGroup), "scheduled", "", uid="u")
     await asyncio.gather(*tasks)
     assert transport.sent[0].body["status"] == {"phase": "Scheduled", "scheduled": 1}
+
+
+def made(name, uid):
+    manifest = {
+        "metadata": {"name": name, "namespace": "default", "uid": uid},
+        "spec": {"schedulingPolicy": {"gang": {"minCount": 2}}},
+    }
+    return make_object(PodGroup, manifest)
+
+
+async def behind_a_slow_patch(*outcomes):
+    """What is written about group ``g`` with uid "second", with these outcomes (uid, result) put while another patch goes on."""
+    groups, transport = PodGroups(), FakeTransport(handler=lambda _sent: ok({}))
+    transport.latency = 2.0
+    groups.watch(PodGroup, lambda: "/apis/scheduling.k8s.io/v1alpha2/podgroups")
+    lister = groups.listers[PodGroup]
+    lister.store(made("slow", "slow"))
+    lister.store(first := made("g", "first"))
+    writer, tasks = writing(groups, transport)
+    writer.put(KEY._replace(name="slow"), "unschedulable", "x", uid="slow")
+    await asyncio.sleep(0.1)
+    for uid, result in outcomes:
+        writer.put(KEY, result, uid, uid=uid)
+    lister.remove(first)
+    lister.store(made("g", "second"))
+    await asyncio.gather(*tasks)
+    return [sent.body for sent in transport.sent if sent.path.endswith("/g/status")]
+
+
+async def test_an_outcome_is_not_written_to_a_successor_of_the_same_name():
+    assert not await behind_a_slow_patch(("first", "scheduled"))
+
+
+async def test_the_outcome_of_a_successor_replaces_one_that_waits():
+    (sent,) = await behind_a_slow_patch(("first", "scheduled"), ("second", "unschedulable"))
+    (found,) = sent["status"]["conditions"]
+    assert sent["metadata"] == {"uid": "second"}
+    assert (found["status"], found["message"]) == ("False", "second")

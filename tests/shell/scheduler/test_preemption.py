@@ -7,6 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from app.cycle.attempt import Choice
+from app.cycle.pod_cycle import AssumedPod
 from app.extender.chain import ExtenderChain
 from app.framework.handle import Eviction
 from app.framework.interface import CycleState
@@ -21,8 +23,7 @@ from app.model.pod_groups import PodGroup
 from app.model.status import SUCCESS, Code, Status
 from app.observe.events import PreemptionFinished, PreemptionStarted, ignore
 from app.runtime.tasks import spawn
-from app.scheduler.attempt import Choice
-from app.scheduler.binding import AssumedPod, Binder
+from app.scheduler.binding import Binder
 from app.scheduler.parts import Parts
 from app.scheduler.permits import WaitingPods
 from app.scheduler.preemption import (
@@ -111,6 +112,9 @@ class Progress:
         self.steps.append(("end", uid))
         self.outcomes.append(evicted)
         return self.free
+
+    def waits_for(self, _uid, _victim):
+        return False
 
 
 class World:

@@ -6,11 +6,12 @@ from types import SimpleNamespace
 
 import msgspec
 
+from app.cycle.pod_cycle import paused
 from app.model.status import Unfinished
 from app.plugins.default_preemption import DefaultPreemption
 from app.plugins.dynamic_resources import budget
-from app.scheduler import extender_cycle
-from app.scheduler.extender_cycle import in_turns
+from app.scheduler import driving
+from app.scheduler.driving import drive
 from tests.fuzz.driver import in_new_loop
 from tests.fuzz.world import running
 
@@ -32,13 +33,13 @@ async def test_a_step_is_repeated_and_others_have_their_turn():
             await asyncio.sleep(0)
 
     task = asyncio.create_task(other())
-    assert await in_turns(attempt, step) == "done"
+    assert await drive(paused(attempt, step)) == "done"
     task.cancel()
     assert seen == [0, 1, 2]
 
 
 async def test_in_the_end_a_step_may_not_pause(monkeypatch):
-    monkeypatch.setattr(extender_cycle, "LONGEST_STEP", -1.0)
+    monkeypatch.setattr(driving, "LONGEST_STEP", -1.0)
     attempt, pauses = SimpleNamespace(may_pause=False), []
 
     def step():
@@ -46,7 +47,7 @@ async def test_in_the_end_a_step_may_not_pause(monkeypatch):
         if attempt.may_pause:
             raise Unfinished
 
-    await in_turns(attempt, step)
+    await drive(paused(attempt, step))
     assert pauses == [True, False]
 
 

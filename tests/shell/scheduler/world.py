@@ -82,7 +82,7 @@ class World:
         return pod
 
     def change(self, kind: type, old: object, new: object) -> None:
-        self.state.apply(Change(kind, old, new), self.clock.steady())
+        self.scheduler.carry_out(self.state.apply(Change(kind, old, new), self.clock.steady()))
 
     async def lead(self) -> None:
         """Does what a process does that leads, until cancelled."""
