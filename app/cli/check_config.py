@@ -18,7 +18,7 @@ from app.settings.check import Checked, as_object, as_text
 from app.settings.load import decode_text, load
 from app.settings.problems import ConfigurationError, Problem
 
-_STDIN: Final = "<stdin>"
+STDIN: Final = "<stdin>"
 _COLOURS: Final = (
     (re.compile(r"^ +\| +\^$|(?<=: )not valid(?=: \d+ mistakes?)", re.MULTILINE), "red"),
     (re.compile(r"(?<=: )warning(?=: )"), "yellow"),
@@ -60,10 +60,10 @@ def _coloured(text: str) -> str:
 
 
 def _check(file: str, classes: Mapping[str, type], features: Collection[str]) -> Checked:
-    name, text = (_STDIN if file == "-" else file), ""
+    name, text = (STDIN if file == "-" else file), ""
     known = registry.capabilities(classes)
     try:
-        text = decode_text(_content(file, name), name)
+        text = decode_text(content(file, name), name)
         loaded = load(text, name=name, capabilities=known)
         problems = plugin_problems(loaded, classes)
         profiles = loaded.to_plain(known, features)
@@ -75,7 +75,8 @@ def _check(file: str, classes: Mapping[str, type], features: Collection[str]) ->
     return Checked(name, text, loaded, profiles)
 
 
-def _content(file: str, name: str) -> bytes:
+def content(file: str, name: str) -> bytes:
+    """The bytes of a file, - for standard input; ``name`` is for the message. Raises ConfigurationError."""
     try:
         return sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
     except OSError as error:

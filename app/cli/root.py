@@ -5,6 +5,7 @@ import difflib
 import gc
 import importlib
 import os
+import sys
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
@@ -28,6 +29,9 @@ _COMMANDS: Final = {
     ),
     "apiserver": _Entry("apiserver", "Run the embedded cluster alone, for kubectl."),
     "check-config": _Entry("check_config", "Validate a configuration file."),
+    "convert-config": _Entry(
+        "convert_config", "Write a scheduler policy or an old configuration as v1."
+    ),
     "check-extender": _Entry(
         "check_extender", "Call extenders and print problems of their answers."
     ),
@@ -40,6 +44,10 @@ _COMMANDS: Final = {
     "help": _Entry("about", "Show the help page of a command.", "help_command"),
     "version": _Entry("about", "Print the version.", "version_command"),
 }
+_OTHER_NAMES: Final = {
+    "kube-scheduler": _Entry("kube_scheduler", "As kube-scheduler."),
+}
+"""Names under which the program is called, by a link or a copy, to be another command."""
 _OWN_OPTIONS: Final = frozenset({"-h", "--help", "--version"})
 
 
@@ -68,6 +76,15 @@ def _without_collections() -> Iterator[None]:
         gc.enable()
 
 
+def _imported(entry: _Entry) -> click.Command:
+    # Nothing here uses OpenBLAS; NumPy would start its threads, which wait busily for a tenth of a second.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    with _without_collections():
+        module = importlib.import_module(f"{__package__}.{entry.module}")
+    command: click.Command = getattr(module, entry.attribute)
+    return command
+
+
 class CommandLine(click.Group):
     """Finds the subcommands. Options without a command are those of ``run``: ``--config=FILE`` starts the scheduler."""
 
@@ -82,14 +99,7 @@ class CommandLine(click.Group):
     ) -> click.Command | None:
         """The command of that name, imported on demand."""
         entry = _COMMANDS.get(cmd_name)
-        if entry is None:
-            return None
-        # Nothing here uses OpenBLAS; NumPy would start its threads, which wait busily for a tenth of a second.
-        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-        with _without_collections():
-            module = importlib.import_module(f"{__package__}.{entry.module}")
-        command: click.Command = getattr(module, entry.attribute)
-        return command
+        return None if entry is None else _imported(entry)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -110,6 +120,11 @@ class CommandLine(click.Group):
         """Lists the commands without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, entry.summary) for name, entry in _COMMANDS.items()])
+
+    def __call__(self, *args: Any, **extra: Any) -> Any:
+        """What the program does when it is started: by one of _OTHER_NAMES it is that command."""
+        other = _OTHER_NAMES.get(os.path.basename(sys.argv[0]))
+        return super().__call__(*args, **extra) if other is None else _imported(other)()
 
     def make_context(self, *args: Any, **extra: Any) -> click.Context:
         """See click.Command."""

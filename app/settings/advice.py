@@ -1,6 +1,7 @@
 """Warnings about settings that are valid but probably not intended, or not valid in kube-scheduler."""
 
 from collections.abc import Callable, Iterator
+from typing import Final
 
 from app.settings.args import ARGS, LabelSelector, NodeResourcesFitArgs
 from app.settings.defaults import DEFAULT_WEIGHTS, IN_TREE_CAPABILITIES, PREPARED_AT
@@ -18,6 +19,9 @@ from app.settings.structure import closest
 from app.settings.validation import insecure_extenders, trimmed
 
 Findings = Iterator[Finding]
+
+_LONG_SECONDS: Final = 600.0
+"""A time limit of a call that is hardly meant, or no longer needed: those of known extenders end at 5 minutes."""
 
 
 def advise(
@@ -96,6 +100,9 @@ def _odd_extender(path: Path, extender: Extender, group_verb: str) -> Findings:
     )
     if not any(verbs):
         yield Finding(path, "the extender has no verb and will never be called")
+    if extender.http_timeout.seconds > _LONG_SECONDS:
+        text = f"a pod waits up to {extender.http_timeout} for a call that is not answered; 30s is enough for most"
+        yield Finding((*path, "httpTimeout"), text)
     tls = extender.tls_config
     if tls is not None and bool(tls.cert_file or tls.cert_data) != bool(
         tls.key_file or tls.key_data

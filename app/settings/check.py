@@ -9,10 +9,13 @@ import msgspec
 
 from app.framework.args import Profile
 from app.settings.args import ARGS, LabelSelector, PluginArgs
+from app.settings.base import V1
 from app.settings.fieldtext import SECRETS, redact_url
 from app.settings.load import ConfiguredExtender, Loaded
 from app.settings.models import KubeSchedulerProfile
+from app.settings.policy import is_policy
 from app.settings.problems import ConfigurationError, Problem
+from app.settings.yaml import read_documents
 
 #: Line breaks as PyYAML counts them.
 _LINE_BREAK: Final = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
@@ -59,23 +62,34 @@ class Checked(msgspec.Struct, frozen=True):
 
 def as_text(checked: Checked) -> str:
     """Text: each mistake with its line and a mark, or the resulting configuration."""
-    lines: list[str] = []
     warnings = checked.result.warnings
+    lines: list[str] = []
+    if isinstance(checked.result, ConfigurationError):
+        count = len(checked.result.problems)
+        mistakes = "mistake" if count == 1 else "mistakes"
+        lines.append(f"{checked.source}: not valid: {count} {mistakes}{_count(warnings)}")
+        is_old = any(is_policy(each.value) for each in read_documents(checked.text).documents)
+    else:
+        lines.append(f"{checked.source}: valid{_count(warnings)}")
+        lines += _amounts_to(checked.result, checked.profiles)
+        is_old = any(problem.path == "apiVersion" for problem in warnings)
+    if is_old:
+        lines.append(f"{checked.source}: aiokube-scheduler convert-config writes it as {V1}")
+    return problems_as_text(checked) + "\n".join(lines) + "\n"
+
+
+def problems_as_text(checked: Checked) -> str:
+    """The warnings and mistakes, each with its line and a mark."""
+    lines: list[str] = []
     excerpts = _Excerpts(checked.text)
-    for problem in warnings:
+    for problem in checked.result.warnings:
         message = f"warning: {problem.message}"
         shown = Problem(problem.line, problem.column, problem.path, message)
         lines += [shown.render(checked.source), *excerpts.around(problem)]
     if isinstance(checked.result, ConfigurationError):
-        problems = checked.result.problems
-        for problem in problems:
+        for problem in checked.result.problems:
             lines += [problem.render(checked.source), *excerpts.around(problem)]
-        mistakes = "mistake" if len(problems) == 1 else "mistakes"
-        lines.append(f"{checked.source}: not valid: {len(problems)} {mistakes}{_count(warnings)}")
-    else:
-        lines.append(f"{checked.source}: valid{_count(warnings)}")
-        lines += _amounts_to(checked.result, checked.profiles)
-    return "\n".join(lines) + "\n"
+    return "".join(f"{line}\n" for line in lines)
 
 
 def as_object(checked: Checked) -> Mapping[str, Any]:

@@ -26,7 +26,7 @@ _GONE: Final[Mapping[str, Mapping[str, str]]] = {
 }
 """Top-level field -> for each version that had it, where its job is done now."""
 
-_OLD_WEIGHTS: Final = {"TaintToleration": 1, "NodeAffinity": 1, "InterPodAffinity": 1}
+OLD_WEIGHTS: Final = {"TaintToleration": 1, "NodeAffinity": 1, "InterPodAffinity": 1}
 """Default score weights of v1beta1 and v1beta2 where v1beta3 and v1 have others."""
 
 _OLD_LOCKS: Final = ("endpoints", "configmaps", "endpointsleases", "configmapsleases")
@@ -94,12 +94,12 @@ def _keep_old_weights(rewrite: Rewrite, version: str) -> None:
     """Lists default plugins with lower weights before v1beta3 in multiPoint, so that they keep weight and order."""
     for _, profile in mappings(rewrite.value, "profiles"):
         listed = [plugin.get("name") for plugin in _multi_point(profile)]
-        for name, weight in _OLD_WEIGHTS.items():
+        for name, weight in OLD_WEIGHTS.items():
             if name not in listed:
                 entry = rewrite.made({"name": name, "weight": weight}, ("apiVersion",))
                 _add_plugin(profile, "multiPoint", "enabled", entry)
     changes = ", ".join(
-        f"{name} {weight} (v1: {DEFAULT_WEIGHTS[name]})" for name, weight in _OLD_WEIGHTS.items()
+        f"{name} {weight} (v1: {DEFAULT_WEIGHTS[name]})" for name, weight in OLD_WEIGHTS.items()
     )
     said = f"the default score weights of {version} are kept: {changes}"
     rewrite.warn(("apiVersion",), f"{said}; list them in multiPoint to say which you want")

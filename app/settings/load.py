@@ -21,6 +21,8 @@ from app.settings.legacy import GROUP, VERSIONS, convert
 from app.settings.models import Extender, KubeSchedulerConfiguration
 from app.settings.plain import to_profile
 from app.settings.plugins import resolve
+from app.settings.policy import KIND as POLICY
+from app.settings.policy import convert_policy, is_policy
 from app.settings.problems import ConfigurationError, Finding, Locator, Path, Problem, render_path
 from app.settings.rewrite import mappings
 from app.settings.structure import Decoded, decode
@@ -81,7 +83,7 @@ def wrong_type(value: Mapping[str, Any], text: str) -> Iterable[Finding]:
 
 
 def _what_to_write(version: str, kind: str) -> str:
-    if kind == "Policy":
+    if kind == POLICY:
         return f"scheduler policies are gone: list the extenders in a {KIND} of {V1}"
     if kind == "ConfigMap":
         return "the configuration is a text below its data: write that into a file of its own"
@@ -255,24 +257,52 @@ def decode_text(content: bytes, name: str) -> str:
 
 
 def _load(text: str, name: str, capabilities: Capabilities | None) -> Loaded:
-    reader = _Reader(text, capabilities)
+    return _Reader(text, capabilities).read(name)
+
+
+class Converted(NamedTuple):
+    """A file of an older version as v1."""
+
+    loaded: Loaded
+    """The settings of the file; the warnings name what changed, and what could not be carried over."""
+    documents: tuple[dict[str, Any], ...]
+    """The v1 file, without the defaults that are filled in when it is read."""
+
+
+def convert_text(text: str, name: str, capabilities: Capabilities | None) -> Converted:
+    """Converts a scheduler policy, or a configuration of v1beta1 to v1beta3, given as text, to v1.
+
+    Raises ConfigurationError with all mistakes, as ``load`` does.
+    """
+    reader = _Reader(text, capabilities, policies=True)
     loaded = reader.read(name)
-    if loaded is None or reader.problems:
-        raise ConfigurationError(reader.problems, source=name, warnings=reader.warnings)
-    return loaded
+    return Converted(loaded, tuple(reader.documents))
 
 
 class _Reader:
     """Reads one text; collects mistakes and warnings of all stages."""
 
-    def __init__(self, text: str, capabilities: Capabilities | None) -> None:
+    def __init__(
+        self, text: str, capabilities: Capabilities | None, *, policies: bool = False
+    ) -> None:
+        """``policies``: scheduler policies are read too."""
         self._text = text
         self._capabilities = capabilities
+        self._policies = policies
+        #: What was read, as v1.
+        self.documents: list[dict[str, Any]] = []
         self._reading: YamlText = read_documents(text)
         self.problems: list[Problem] = list(self._reading.problems)
         self.warnings: list[Problem] = []
 
-    def read(self, name: str) -> Loaded | None:
+    def read(self, name: str) -> Loaded:
+        """The settings. Raises ConfigurationError with all mistakes."""
+        loaded = self._read(name)
+        if loaded is None or self.problems:
+            raise ConfigurationError(self.problems, source=name, warnings=self.warnings)
+        return loaded
+
+    def _read(self, name: str) -> Loaded | None:
         """The settings, or None without a usable first document."""
         main, other = self._sort_documents()
         if main is None:
@@ -311,6 +341,8 @@ class _Reader:
             elif is_extension(value):
                 others.append(document)
                 self._add(locator, wrong_extension_type(value))
+            elif self._policies and is_policy(value):
+                mains.append(document)
             else:
                 mistakes = list(wrong_type(value, self._text))
                 self._add(locator, mistakes)
@@ -331,13 +363,15 @@ class _Reader:
 
     def _prepare(self, document: Document) -> tuple[dict[str, Any], Locator]:
         """The first document as v1, its arguments' types checked, its durations in Go's notation."""
-        converted = convert(document.value)
+        is_old = self._policies and is_policy(document.value)
+        converted = (convert_policy if is_old else convert)(document.value)
         in_file = Locator(document.marks)
         self._add(in_file, converted.mistakes)
         self.warnings += in_file.problems(converted.warnings)
         locator = Locator(document.marks, converted.origins, converted.causes)
         self._add(locator, wrong_args_types(converted.value))
         self.warnings += locator.problems(nanoseconds_as_durations(converted.value))
+        self.documents.append(converted.value)
         return converted.value, locator
 
     def _about_plugins(
@@ -357,6 +391,7 @@ class _Reader:
     ) -> AiokubeSchedulerConfiguration:
         if document is None:
             return AiokubeSchedulerConfiguration()
+        self.documents.append(document.value)
         locator = Locator(document.marks)
         extension = decode(AiokubeSchedulerConfiguration, document.value, locator)
         self._add(locator, extension.findings)

@@ -301,6 +301,9 @@ def validate_extension(
         path: Path = ("extenders", index)
         prefix = trimmed(options.url_prefix)
         yield from _option_key((*path, "urlPrefix"), prefix, known=known, seen=seen)
+        if options.parallelism < 0:
+            detail = "must be zero (found out) or positive"
+            yield invalid((*path, "parallelism"), options.parallelism, detail)
         yield from _breaker((*path, "breaker"), options.breaker)
         yield from validate_selector((*path, "podSelector"), options.pod_selector)
         yield from validate_selector((*path, "namespaceSelector"), options.namespace_selector)
