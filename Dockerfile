@@ -1,5 +1,7 @@
-# The scheduler's image: locked dependencies, an environment without a package installer, nothing that runs as root.
-#   docker build --tag aiokube-scheduler:0.2.0 .
+# The scheduler's images: locked dependencies, an environment with nothing in it that never runs.
+#   docker build --tag aiokube-scheduler:0.2.0 .                              as nobody, the program aiokube-scheduler
+#   docker build --tag kube-scheduler:v1.36.2 --target kube-scheduler .       as root, the program kube-scheduler
+# The second one is for manifests of kube-scheduler, whose image has no user: kubeadm's kubeconfig belongs to root.
 
 FROM python:3.13-slim-trixie@sha256:9d2e5553305c7c7b0097999bb17187c69b921ccd6bc9d40e4bb5ebe652c00285 AS build
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 \
@@ -18,12 +20,28 @@ COPY app app
 RUN ["pip", "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", "/wheels", "."]
 # hadolint ignore=DL3013,DL3059
 RUN ["pip", "--python", "/opt/aiokube-scheduler/bin/python", "install", "--no-deps", "--no-index", "--find-links", "/wheels", "aiokube-scheduler"]
+COPY image.py ./
+RUN ["python", "image.py", "/opt/aiokube-scheduler"]
+
+FROM python:3.13-slim-trixie@sha256:9d2e5553305c7c7b0097999bb17187c69b921ccd6bc9d40e4bb5ebe652c00285 AS kube-scheduler
+LABEL org.opencontainers.image.title="aiokube-scheduler" \
+      org.opencontainers.image.description="aiokube-scheduler in the place of kube-scheduler" \
+      org.opencontainers.image.licenses="Apache-2.0"
+COPY --from=build /opt/aiokube-scheduler /opt/aiokube-scheduler
+COPY --from=build /opt/aiokube-scheduler/bin/kube-scheduler /usr/local/bin/kube-scheduler
+ENV PATH="/opt/aiokube-scheduler/bin:$PATH" \
+    PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONUNBUFFERED=1
+WORKDIR /tmp
+EXPOSE 10259
+ENTRYPOINT ["kube-scheduler"]
 
 FROM python:3.13-slim-trixie@sha256:9d2e5553305c7c7b0097999bb17187c69b921ccd6bc9d40e4bb5ebe652c00285
 LABEL org.opencontainers.image.title="aiokube-scheduler" \
       org.opencontainers.image.description="A Kubernetes scheduler: kube-scheduler's decisions, faster, and at its best with extenders" \
       org.opencontainers.image.licenses="Apache-2.0"
 COPY --from=build /opt/aiokube-scheduler /opt/aiokube-scheduler
+COPY --from=build /opt/aiokube-scheduler/bin/kube-scheduler /usr/local/bin/kube-scheduler
 ENV PATH="/opt/aiokube-scheduler/bin:$PATH" \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1

@@ -1,9 +1,11 @@
-"""Makes a release: wheel, sdist, chart, SBOM and checksums, then the image; ``python release.py --help``.
+"""Makes a release: wheel, sdist, chart, SBOM, provenance, checksums and their signature, then images; ``python release.py --help``.
 
-Without ``--publish`` nothing leaves this machine: the files are made, and the commands that publish them are printed.
+Without ``--publish`` nothing leaves this machine: the files are made, and the commands that publish them are printed. ``--check``
+checks the files of a release: checksums, SBOM, provenance and signature.
 """
 
 import hashlib
+import json
 import re
 import shlex
 import shutil
@@ -13,7 +15,7 @@ import tempfile
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import click
 import yaml
@@ -23,6 +25,17 @@ NAME: Final = "aiokube-scheduler"
 CHART: Final = ROOT / "helm" / NAME
 #: Docker's names of the platforms of the image, and pip's.
 PLATFORMS: Final = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
+#: The kube-scheduler whose decisions these are, in tags of images: installers read the version of Kubernetes there.
+KUBERNETES: Final = "1.36.2"
+SBOM: Final = f"{NAME}.cdx.json"
+PROVENANCE: Final = "provenance.json"
+SUMS: Final = "SHA256SUMS"
+SIGNATURE: Final = f"{SUMS}.sigstore.json"
+PUBLIC_KEY: Final = "cosign.pub"
+#: Files that others are about.
+_ABOUT: Final = frozenset({SUMS, SIGNATURE, PUBLIC_KEY})
+_REPOSITORY: Final = "https://example.com/aiokube-scheduler"
+_REGISTRY: Final = "registry.example.com/aiokube"
 
 
 class Refused(click.ClickException):
@@ -102,8 +115,8 @@ def make_packages(out: Path) -> None:
     run(sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-t", "wheel", "-d", out)
 
 
-def make_chart(out: Path, registry: str) -> None:
-    """The chart's package; its default image is that of the registry."""
+def make_chart(out: Path, registry: str, repository: str) -> None:
+    """The chart's package; its default image is that of the registry, its metadata lead to the repository."""
     with tempfile.TemporaryDirectory() as folder:
         chart = Path(folder) / NAME
         shutil.copytree(CHART, chart)
@@ -113,25 +126,134 @@ def make_chart(out: Path, registry: str) -> None:
         if text.count(before) != 1:
             raise Refused(f"values.yaml should have one line {before!r}")
         values.write_text(text.replace(before, after))
+        metadata = chart / "Chart.yaml"
+        text = metadata.read_text().replace(_REPOSITORY, repository)
+        metadata.write_text(text.replace(f"{_REGISTRY}/{NAME}", f"{registry}/{NAME}"))
         run("helm", "package", "--destination", out, chart)
+
+
+def _digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def _subjects(out: Path) -> dict[str, str]:
+    """The files of the release that the provenance is about: name -> SHA-256."""
+    files = sorted(file for file in out.iterdir() if file.name not in _ABOUT | {PROVENANCE})
+    return {file.name: _digest(file) for file in files}
+
+
+def make_provenance(out: Path, repository: str, number: str) -> None:
+    """An in-toto statement with SLSA's provenance: which files this commit made."""
+    commit = run("git", "rev-parse", "HEAD").strip()
+    source = {"uri": f"git+{repository}", "digest": {"gitCommit": commit}}
+    statement = {
+        "_type": "https://in-toto.io/Statement/v1",
+        "subject": [
+            {"name": name, "digest": {"sha256": digest}} for name, digest in _subjects(out).items()
+        ],
+        "predicateType": "https://slsa.dev/provenance/v1",
+        "predicate": {
+            "buildDefinition": {
+                "buildType": f"{repository}/blob/main/release.py",
+                "externalParameters": {"version": number},
+                "resolvedDependencies": [source],
+            },
+            "runDetails": {"builder": {"id": f"{repository}/blob/main/release.py"}},
+        },
+    }
+    (out / PROVENANCE).write_text(json.dumps(statement, indent=2) + "\n")
 
 
 def make_checksums(out: Path) -> None:
     """SHA256SUMS, for ``sha256sum --check``."""
-    files = sorted(file for file in out.iterdir() if file.name != "SHA256SUMS")
-    lines = [f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.name}\n" for file in files]
-    (out / "SHA256SUMS").write_text("".join(lines))
+    files = sorted(file for file in out.iterdir() if file.name not in _ABOUT)
+    lines = [f"{_digest(file)}  {file.name}\n" for file in files]
+    (out / SUMS).write_text("".join(lines))
 
 
-def publication(out: Path, registry: str, number: str) -> Iterator[list[str]]:
-    """The commands that publish, in this order: what can be repeated comes first."""
+def sign(out: Path, key: str) -> None:
+    """Signs the checksums, and with them all files; the public key comes to the files."""
+    run("cosign", "public-key", "--key", key, "--outfile", out / PUBLIC_KEY)
+    command = ("cosign", "sign-blob", "--yes", "--key", key, "--bundle", out / SIGNATURE)
+    run(*command, out / SUMS)
+
+
+# ---------------------------------------------------------------- what is checked again
+
+
+class Release(NamedTuple):
+    """The files of a release, as somebody has them who has downloaded them."""
+
+    folder: Path
+
+    def check(self, number: str, *, sbom: bool) -> None:
+        """Checksums, provenance and SBOM. Raises Refused."""
+        self._check_sums()
+        self._check_provenance(number)
+        if sbom:
+            self._check_sbom()
+
+    def check_signature(self, key: Path) -> None:
+        """Raises Refused unless the checksums are signed with the key."""
+        command = ("cosign", "verify-blob", "--key", key, "--bundle", self.folder / SIGNATURE)
+        run(*command, self.folder / SUMS)
+
+    def _check_sums(self) -> None:
+        sums = dict(line.split()[::-1] for line in (self.folder / SUMS).read_text().splitlines())
+        there = {file.name for file in self.folder.iterdir() if file.name not in _ABOUT}
+        if sums.keys() != there:
+            raise Refused(f"{SUMS} and the files differ: {sorted(sums.keys() ^ there)}")
+        for name, digest in sums.items():
+            if _digest(self.folder / name) != digest:
+                raise Refused(f"{name} is not the file that {SUMS} names")
+
+    def _check_provenance(self, number: str) -> None:
+        statement = json.loads((self.folder / PROVENANCE).read_text())
+        named = {each["name"]: each["digest"]["sha256"] for each in statement["subject"]}
+        if named != _subjects(self.folder):
+            raise Refused(f"{PROVENANCE} is not about these files")
+        made = statement["predicate"]["buildDefinition"]
+        if made["externalParameters"]["version"] != number:
+            raise Refused(f"{PROVENANCE} is of another version")
+
+    def _check_sbom(self) -> None:
+        document = json.loads((self.folder / SBOM).read_text())
+        found = {(each["name"], each["version"]) for each in document.get("components", ())}
+        pins = re.findall(
+            r"(?m)^([a-z0-9-]+)==([^\s;\\]+)", (ROOT / "requirements.lock").read_text()
+        )
+        if missing := sorted(set(pins) - found):
+            raise Refused(f"{SBOM} lacks {', '.join('=='.join(each) for each in missing)}")
+
+
+# ---------------------------------------------------------------- what is published
+
+
+def images(registry: str, number: str) -> dict[str, list[str]]:
+    """The stages of the Dockerfile that become images, with their tags; the last stage has no name."""
     image, minor = f"{registry}/{NAME}", number.rpartition(".")[0]
-    yield [
-        *("docker", "buildx", "build", f"--platform={','.join(PLATFORMS)}", "--push"),
-        *("--provenance=true", "--sbom=true", f"--tag={image}:{number}", f"--tag={image}:{minor}"),
-        ".",
-    ]
+    drop_in = [f"v{KUBERNETES}", f"v{KUBERNETES}-aiokube{number}"]
+    return {
+        "": [f"{image}:{tag}" for tag in (number, minor)],
+        "kube-scheduler": [f"{image}:{tag}" for tag in drop_in],
+    }
+
+
+def publication(out: Path, registry: str, number: str, key: str = "") -> Iterator[list[str]]:
+    """The commands that publish, in this order: what can be repeated comes first."""
+    for stage, tags in images(registry, number).items():
+        yield [
+            *("docker", "buildx", "build", f"--platform={','.join(PLATFORMS)}", "--push"),
+            *("--provenance=true", "--sbom=true", *(f"--tag={tag}" for tag in tags)),
+            *([f"--target={stage}"] if stage else []),
+            ".",
+        ]
     yield ["helm", "push", f"{out / f'{NAME}-{number}.tgz'}", f"oci://{registry}/charts"]
+    if key:
+        published = [tags[-1] for tags in images(registry, number).values()]
+        for reference in (*published, f"{registry}/charts/{NAME}:{number}"):
+            yield ["cosign", "sign", "--yes", "--recursive", "--key", key, reference]
+            yield ["cosign", "verify", "--key", str(out / PUBLIC_KEY), reference]
     packages = sorted(map(str, (*out.glob("*.whl"), *out.glob("*.tar.gz"))))
     yield ["twine", "upload", *packages]
     yield ["git", "tag", "--annotate", f"--message={NAME} {number}", f"v{number}"]
@@ -145,15 +267,50 @@ def publication(out: Path, registry: str, number: str) -> Iterator[list[str]]:
     "--offline", is_flag=True, help="Omit what needs the index: the SBOM, and the check of wheels."
 )
 @click.option(
+    "--repository", default=_REPOSITORY, show_default=True, help="Where the sources are: a URL."
+)
+@click.option("--key", default="", help="Sign with this key of cosign: a file, or that of a KMS.")
+@click.option("--unsigned", is_flag=True, help="Publish without a signature.")
+@click.option("--check", is_flag=True, help="Check the files in --out, with cosign.pub there.")
+@click.option(
     "--publish", is_flag=True, help="Run the commands that publish instead of printing them."
 )
-def main(registry: str, out: Path, *, offline: bool, publish: bool) -> None:
+def main(
+    registry: str,
+    out: Path,
+    repository: str,
+    key: str,
+    *,
+    offline: bool,
+    unsigned: bool,
+    check: bool,
+    publish: bool,
+) -> None:
     """Make a release of this checkout."""
     number = version()
+    if check:
+        Release(out).check(number, sbom=not offline)
+        _check_signature(out)
+        return
     if publish and offline:
         raise Refused("--publish needs the SBOM and the check of wheels, which --offline omits")
+    if publish and not key and not unsigned:
+        raise Refused("--publish needs --key, to sign with cosign, or --unsigned")
+    if key and shutil.which("cosign") is None:
+        raise Refused("--key needs cosign, which is not on the PATH")
     if publish:
         require_ready(f"v{number}")
+    _make(out, registry, repository, key, number, offline=offline)
+    for command in publication(out, registry, number, key):
+        click.echo(f"$ {shlex.join(command)}")
+        if publish:
+            run(*command)
+
+
+def _make(
+    out: Path, registry: str, repository: str, key: str, number: str, *, offline: bool
+) -> None:
+    """The files, checked again when they are all there."""
     out.mkdir(parents=True, exist_ok=True)
     if any(out.iterdir()):
         raise Refused(f"{out} is not empty")
@@ -161,13 +318,25 @@ def main(registry: str, out: Path, *, offline: bool, publish: bool) -> None:
         require_wheels()
         run("make", "sbom", f"DIST={out.resolve()}")
     make_packages(out)
-    make_chart(out, registry)
+    make_chart(out, registry, repository)
+    make_provenance(out, repository, number)
     make_checksums(out)
-    click.echo((out / "SHA256SUMS").read_text(), nl=False)
-    for command in publication(out, registry, number):
-        click.echo(f"$ {shlex.join(command)}")
-        if publish:
-            run(*command)
+    if key:
+        sign(out, key)
+    Release(out).check(number, sbom=not offline)
+    click.echo((out / SUMS).read_text(), nl=False)
+    _check_signature(out)
+
+
+def _check_signature(out: Path) -> None:
+    """Says whether there is a signature that cosign confirms. Raises Refused for one that it does not."""
+    if not (out / SIGNATURE).exists():
+        click.echo("Not signed: --key signs with cosign")
+    elif shutil.which("cosign") is None:
+        click.echo("The signature is not checked: cosign is not on the PATH")
+    else:
+        Release(out).check_signature(out / PUBLIC_KEY)
+        click.echo("The signature is confirmed by cosign")
 
 
 if __name__ == "__main__":

@@ -50,6 +50,8 @@ REMOVED: Final[Mapping[str, str]] = {
 _TRUE: Final = frozenset({"1", "t", "T", "TRUE", "true", "True"})
 _FALSE: Final = frozenset({"0", "f", "F", "FALSE", "false", "False"})
 _HIGHEST_PORT: Final = 65535
+#: Of Go's numbers that are not decimal.
+_BASES: Final = frozenset({"0x", "0o", "0b"})
 
 
 class Flag(click.Option):
@@ -109,11 +111,22 @@ def read_seconds(text: str) -> float:
 
 
 def read_number(text: str) -> int:
-    """A number; after ``-v`` it may come with an equals sign, ``-v=2``."""
+    """A number of 32 bits, as Go parses it: ``0x10`` too."""
     try:
-        return int(text.removeprefix("="))
+        number = int(text, 0 if text[:2].lower() in _BASES else 10)
     except ValueError as error:
         raise click.BadParameter(f"{text!r} is not a number") from error
+    if not -(2**31) <= number < 2**31:
+        raise click.BadParameter(f"{text} is out of range")
+    return number
+
+
+def read_level(text: str) -> int:
+    """A verbosity; after ``-v`` it may come with an equals sign, ``-v=2``."""
+    level = read_number(text.removeprefix("="))
+    if level < 0:
+        raise click.BadParameter(f"{text!r} is negative")
+    return level
 
 
 def read_port(text: str) -> int:
@@ -141,6 +154,11 @@ def boolean_flag(name: str, section: str, text: str) -> Flag:
 def text_flag(name: str, section: str, text: str, **attributes: Any) -> Flag:
     """An option with a value."""
     return Flag([name], section=section, help=text, **attributes)
+
+
+def joined(_context: click.Context, _flag: click.Parameter, values: tuple[str, ...]) -> str | None:
+    """The callback of a flag with a list: values that are given one by one are joined, None without any."""
+    return ",".join(values) if values else None
 
 
 _FILES: Final = "Configuration"
@@ -174,7 +192,7 @@ def _api_flags() -> Iterator[Flag]:
     )
     only = "Only without --config; "
     yield text_flag("--kube-api-qps", _API, f"{only}requests per second (50).", type=float)
-    yield text_flag("--kube-api-burst", _API, f"{only}requests at once (100).", type=int)
+    yield text_flag("--kube-api-burst", _API, f"{only}requests at once (100).", type=read_number)
     yield text_flag("--kube-api-content-type", _API, f"{only}no effect: JSON is used.")
 
 
@@ -208,7 +226,7 @@ def _other_flags() -> Iterator[Flag]:
     yield Flag(
         ["-v", "--v", "verbosity"],
         section=_LOGS,
-        type=read_number,
+        type=read_level,
         default="0",
         metavar="LEVEL",
         show_default=True,
@@ -235,7 +253,7 @@ _GATES: Final = "features are those that kube-scheduler 1.36 has on by default"
 _HTTP2: Final = "HTTP/2 is not supported"
 _METRICS: Final = "all metrics are served, with all their labels"
 _LOGGING: Final = "the log is written line by line, at one verbosity"
-_NO_SHARING: Final = "a socket is not shared"
+_NO_SHARING: Final = "an address is shared only with connections that wait for their end"
 _KUBECONFIG: Final = "the API server is the one of the kubeconfig"
 
 WITHOUT_EFFECT: Final[Mapping[str, str]] = {
@@ -245,7 +263,6 @@ WITHOUT_EFFECT: Final[Mapping[str, str]] = {
     "--tls-sni-cert-key": _ONE_CERTIFICATE,
     "--disable-http2-serving": _HTTP2,
     "--http2-max-streams-per-connection": _HTTP2,
-    "--permit-port-sharing": _NO_SHARING,
     "--permit-address-sharing": _NO_SHARING,
     "--authentication-tolerate-lookup-failure": _OWN_REVIEWS,
     "--requestheader-client-ca-file": _NO_FRONT_PROXY,
@@ -333,26 +350,50 @@ SWITCHES: Final = frozenset(
 )
 """The feature gates that can be turned on."""
 
+_NEEDS: Final[Mapping[str, str]] = {
+    "GangScheduling": "GenericWorkload",
+    "TopologyAwareWorkloadScheduling": "GenericWorkload",
+    "WorkloadAwarePreemption": "GangScheduling",
+}
+
 
 def features_of(text: str | None) -> frozenset[str]:
     """The gates of SWITCHES that --feature-gates turns on; the last value of a name counts."""
-    given: dict[str, bool] = {}
-    for part in (text or "").split(","):
-        name, _, value = part.strip().partition("=")
-        given[name] = value in _TRUE
+    given = {name: value in _TRUE for name, value in _gates(text)}
     return frozenset(name for name in SWITCHES if given.get(name))
+
+
+def mistake_in_gates(text: str | None) -> str:
+    """Why kube-scheduler would not start with these --feature-gates; empty if it would, or if it alone knows."""
+    for name, value in _gates(text):
+        if value is None:
+            return f"missing bool value for {name}"
+        if value not in _TRUE | _FALSE:
+            return f"invalid value of {name}={value}"
+    enabled = features_of(text)
+    for name, needed in _NEEDS.items():
+        if name in enabled and needed not in enabled:
+            return f"{name} is enabled, but depends on features that are disabled: [{needed}]"
+    return ""
+
+
+def _gates(text: str | None) -> Iterator[tuple[str, str | None]]:
+    """Names and values in --feature-gates; ``kube:`` before a name is the default component."""
+    for part in filter(None, map(str.strip, (text or "").split(","))):
+        name, equals, value = part.removeprefix("kube:").partition("=")
+        yield name, value if equals else None
 
 
 def gates_without_effect(text: str) -> str:
     """The settings in --feature-gates that have no effect (docs/spec/README.md#feature-gates), by reason; else empty."""
     found: dict[str, list[str]] = {}
-    for part in filter(None, map(str.strip, text.split(","))):
-        name, _, value = part.partition("=")
+    for name, value in _gates(text):
         if value in _TRUE and name in GATES[False]:
             found.setdefault("not built", []).append(name)
         elif value in _FALSE and name in GATES[True]:
             found.setdefault("always on", []).append(name)
         elif value not in _TRUE | _FALSE or name not in GATES[True] | GATES[False] | SWITCHES:
+            part = name if value is None else f"{name}={value}"
             found.setdefault("not known here", []).append(part)
     return "; ".join(f"{why}: {', '.join(names)}" for why, names in found.items())
 
@@ -360,7 +401,6 @@ def gates_without_effect(text: str) -> str:
 _BOOLEANS: Final = frozenset(
     {
         "--disable-http2-serving",
-        "--permit-port-sharing",
         "--permit-address-sharing",
         "--authentication-tolerate-lookup-failure",
         "--log-text-split-stream",
@@ -380,4 +420,6 @@ def _without_effect() -> Iterator[Flag]:
         value: dict[str, Any] = {}
         if name in _BOOLEANS:
             value = {"is_flag": False, "flag_value": "true", "type": read_boolean}
+        elif name == "--feature-gates":
+            value = {"multiple": True, "callback": joined}
         yield Flag([name], section="", hidden=True, **value)

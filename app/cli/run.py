@@ -16,6 +16,7 @@ from app.cli.flags import (
     features_of,
     flags,
     gates_without_effect,
+    joined,
     read_port,
     read_seconds,
     text_flag,
@@ -52,6 +53,11 @@ def serving_flags() -> Iterator[Flag]:
         metavar="PORT",
     )
     yield text_flag("--bind-address", _SERVING, "Address to listen on (0.0.0.0).")
+    yield boolean_flag(
+        "--permit-port-sharing",
+        _SERVING,
+        "Let another process listen on the same address and port (SO_REUSEPORT).",
+    )
     for name, text in {
         "--tls-cert-file": "Certificate chain, PEM; reloaded when it changes. Without one, a self-signed one is generated.",
         "--tls-private-key-file": "Its key, PEM, without a password.",
@@ -94,6 +100,8 @@ def _access_flags() -> Iterator[Flag]:
         "--authorization-always-allow-paths",
         _ACCESS,
         "Paths without authorization, separated by commas (/healthz,/readyz,/livez).",
+        multiple=True,
+        callback=joined,
     )
 
 
@@ -111,7 +119,7 @@ def serving_options(given: Mapping[str, Any]) -> ServingOptions:
 
 log = logging.getLogger(__name__)
 
-_EXPECTED: Final = (
+EXPECTED: Final = (
     ConfigurationError,
     ConnectionSettingsError,
     ExtenderConfigError,
@@ -119,26 +127,31 @@ _EXPECTED: Final = (
     RegistryError,
     ServingError,
 )
+"""What keeps the scheduler from starting, with a text for the user."""
 
 
 def _run(**given: Any) -> None:
     logs.configure(logging_format=given["logging_format"], verbosity=given["verbosity"])
-    with explained(*_EXPECTED):
-        loaded = _configuration(given)
-        _warn(loaded.warnings, loaded.source)
-        for text in _without_effect(given):
-            log.warning("%s", text)
-        if given["write_config_to"] is not None:
-            _write_configuration(loaded, Path(given["write_config_to"]))
-            return
-        status = run_loop(run_scheduler(loaded, _options(given)))
-        click.get_current_context().exit(status)
+    with explained(*EXPECTED):
+        status = start(configuration(given), given)
+    click.get_current_context().exit(status)
 
 
-def _configuration(given: Mapping[str, Any]) -> Loaded:
+def start(loaded: Loaded, given: Mapping[str, Any]) -> int:
+    """Runs the scheduler, or writes its configuration; returns the exit status. Raises one of EXPECTED."""
+    _warn(loaded.warnings, loaded.source)
+    for text in _without_effect(given):
+        log.warning("%s", text)
+    if given["write_config_to"]:
+        _write_configuration(loaded, Path(given["write_config_to"]))
+        return 0
+    return run_loop(run_scheduler(loaded, _options(given)))
+
+
+def configuration(given: Mapping[str, Any]) -> Loaded:
     """The configuration file with the flags applied. Raises ConfigurationError, after logging its warnings."""
     try:
-        loaded = load(Path(given["config"])) if given["config"] is not None else None
+        loaded = load(Path(given["config"])) if given["config"] else None
         return apply_flags(loaded, Flags(**{name: given[name] for name in Flags.__struct_fields__}))
     except ConfigurationError as error:
         _warn(error.warnings, error.source)
@@ -173,7 +186,7 @@ def _options(given: Mapping[str, Any]) -> RunOptions:
     """The options that are not in the configuration file."""
     serving = serving_options(given)
     return RunOptions(
-        config=given["config"] and Path(given["config"]),
+        config=Path(given["config"]) if given["config"] else None,
         master=given["master"],
         verbosity=given["verbosity"],
         logging_format=given["logging_format"],

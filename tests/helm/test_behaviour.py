@@ -261,6 +261,40 @@ def test_a_serving_certificate_is_mounted_and_used(
         assert certificate["spec"]["secretName"] == secret
 
 
+_ISSUED = {"tls.certManager": {"enabled": True, "issuerRef": {"name": "a"}}}
+_CA = {"secret": {"name": f"{RELEASE}-tls", "key": "ca.crt"}}
+_OTHER_CA = {"configMap": {"name": "roots", "key": "ca.crt"}}
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({}, {}),
+        (_ISSUED, {"ca": _CA}),
+        ({"tls.secretName": "mine"}, {}),
+        ({**_ISSUED, "serviceMonitor.namespace": "monitoring"}, {}),
+        ({**_ISSUED, "serviceMonitor.tlsConfig": {"ca": _OTHER_CA}}, {"ca": _OTHER_CA}),
+        ({"serviceMonitor.tlsConfig": {"serverName": "s"}}, {"serverName": "s"}),
+    ],
+)
+def test_prometheus_verifies_the_certificate(
+    helm: Helm, values: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    rendered = helm.render({"serviceMonitor.enabled": True, **values})
+    name = f"{rendered.one('Service')['metadata']['name']}.{NAMESPACE}.svc"
+    for endpoint in rendered.one("ServiceMonitor")["spec"]["endpoints"]:
+        assert endpoint["tlsConfig"] == {"serverName": name} | expected
+
+
+def test_prometheus_verifies_nothing_when_told_so(helm: Helm, tmp_path: Path) -> None:
+    values = {"serviceMonitor.enabled": True}
+    assert "no authority is given" in notes(helm, tmp_path / "verified", values)
+    values["serviceMonitor.tlsConfig"] = {"insecureSkipVerify": True}
+    for endpoint in helm.render(values).one("ServiceMonitor")["spec"]["endpoints"]:
+        assert endpoint["tlsConfig"] == {"insecureSkipVerify": True}
+    assert "no authority is given" not in notes(helm, tmp_path / "told", values)
+
+
 def test_a_digest_wins_over_a_tag(helm: Helm) -> None:
     assert of_file(helm, "everything").container["image"].startswith("aiokube-scheduler@sha256:")
     assert helm.render({"image.tag": "7"}).container["image"] == "aiokube-scheduler:7"

@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from app.cli.run import command
+from app.cli.kube_scheduler import command
 from app.settings.load import load
 from tests.helm.chart import CHART, ROOT, Helm, Object
 from tests.helm.kubernetes_schema import mistakes
@@ -89,8 +89,8 @@ def test_pods_are_valid() -> None:
 def test_a_static_pod_s_command_is_understood() -> None:
     (static,) = [each for each in pods() if each["metadata"]["name"] == "kube-scheduler"]
     program, *flags = static["spec"]["containers"][0]["command"]
-    assert program == "aiokube-scheduler"
-    parsed = command.make_context("run", list(flags)).params
+    assert program == "kube-scheduler"
+    parsed = command.make_context("kube-scheduler", list(flags)).params
     assert parsed["kubeconfig"] == "/etc/kubernetes/scheduler.conf"
     assert parsed["bind_address"] == "127.0.0.1"
     assert parsed["leader_elect"] is True

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import tarfile
@@ -23,7 +24,10 @@ PROGRAM = """\
 #!/bin/sh
 echo "$(basename "$0") $*" >> {log}
 case "$(basename "$0") $1" in
-"make sbom") echo '{{}}' > "${{2#DIST=}}/aiokube-scheduler.cdx.json";;
+"make sbom") cp {sbom} "${{2#DIST=}}/aiokube-scheduler.cdx.json";;
+"cosign public-key") echo "public of $3" > "$5";;
+"cosign sign-blob") sha256sum < "$7" > "$6";;
+"cosign verify-blob") sha256sum < "$6" | cmp "$5" -;;
 "helm package") exec {helm} "$@";;
 esac
 """
@@ -75,11 +79,14 @@ def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     helm = find_program()
     if helm is None:
         pytest.skip("there is no helm: 'make helm' builds it, with the Go toolchain")
-    log, programs = tmp_path / "log", tmp_path / "programs"
+    log, programs, sbom = tmp_path / "log", tmp_path / "programs", tmp_path / "sbom.json"
     log.touch()
     programs.mkdir()
-    for name in ("docker", "helm", "make", "twine"):
-        (programs / name).write_text(PROGRAM.format(log=log, helm=helm))
+    pins = re.findall(r"(?m)^([a-z0-9-]+)==([^ ;]+)", (ROOT / "requirements.lock").read_text())
+    components = [{"name": name, "version": number} for name, number in pins]
+    sbom.write_text(json.dumps({"bomFormat": "CycloneDX", "components": components}))
+    for name in ("cosign", "docker", "helm", "make", "twine"):
+        (programs / name).write_text(PROGRAM.format(log=log, helm=helm, sbom=sbom))
         (programs / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
     return log
@@ -102,13 +109,18 @@ def test_a_dry_run_makes_the_files_and_publishes_nothing(
     )
     chart = f"aiokube-scheduler-{number}.tgz"
     sums = dict(line.split()[::-1] for line in (out / "SHA256SUMS").read_text().splitlines())
-    assert sums.keys() == {wheel, sdist, chart}
+    assert sums.keys() == {wheel, sdist, chart, "provenance.json"}
     for name, digest in sums.items():
         assert hashlib.sha256((out / name).read_bytes()).hexdigest() == digest
     with tarfile.open(out / chart) as archive:
         found = archive.extractfile("aiokube-scheduler/values.yaml")
         assert found is not None
         image = yaml.safe_load(found)["image"]
+        found = archive.extractfile("aiokube-scheduler/Chart.yaml")
+        assert found is not None
+        metadata = found.read().decode()
+    assert f"image: {REGISTRY}/aiokube-scheduler:{number}" in metadata
+    assert "Not signed: --key signs with cosign" in result.output
     assert image["repository"] == f"{REGISTRY}/aiokube-scheduler"
     assert [line.split()[0] for line in log.read_text().splitlines()] == ["helm"]
     assert f"$ helm push {out / chart} oci://{REGISTRY}/charts\n" in result.output
@@ -123,19 +135,108 @@ def test_a_release_is_published_in_order(
     checked: list[str] = []
     monkeypatch.setattr(release, "require_wheels", lambda: checked.append("wheels"))
     out = tmp_path / "out"
-    result = made(out, "--publish")
+    result = made(out, "--publish", "--key=cosign.key", "--repository=https://git.example.com/x")
     assert result.exit_code == 0, result.output
     assert checked == ["wheels"]
-    assert json.loads((out / "aiokube-scheduler.cdx.json").read_text()) == {}
+    assert "The signature is confirmed by cosign" in result.output
     assert "aiokube-scheduler.cdx.json" in (out / "SHA256SUMS").read_text()
     called = [" ".join(line.split()[:2]) for line in log.read_text().splitlines()]
-    assert called == ["make sbom", "helm package", "docker buildx", "helm push", "twine upload"]
+    assert called == [
+        *("make sbom", "helm package", "cosign public-key", "cosign sign-blob"),
+        *("cosign verify-blob", "docker buildx", "docker buildx", "helm push"),
+        *(["cosign sign", "cosign verify"] * 3),
+        "twine upload",
+    ]
+    number = release.version()
+    for tag in (number, "v1.36.2", f"v1.36.2-aiokube{number}"):
+        assert f"--tag={REGISTRY}/aiokube-scheduler:{tag} " in log.read_text()
+    assert "--target=kube-scheduler" in log.read_text()
     assert "--platform=linux/amd64,linux/arm64 " in log.read_text()
     tag = f"v{release.version()}"
     assert git("tag", cwd=tmp_path / "origin") == f"{tag}\n"
-    again = made(tmp_path / "again", "--publish")
+    again = made(tmp_path / "again", "--publish", "--unsigned")
     assert again.exit_code == 1
     assert f"the tag {tag} exists" in again.output
+
+
+def test_nothing_is_published_without_a_signature_by_accident(
+    checkout: Path, log: Path, tmp_path: Path
+) -> None:
+    result = made(tmp_path / "out", "--publish")
+    assert result.exit_code == 1
+    assert "--publish needs --key, to sign with cosign, or --unsigned" in result.output
+    assert log.read_text() == ""
+
+
+def test_without_cosign_nothing_is_signed_and_it_says_so(
+    checkout: Path, log: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    assert made(out, "--offline", "--key=cosign.key").exit_code == 0
+    (tmp_path / "programs" / "cosign").unlink()
+    result = made(tmp_path / "other", "--offline", "--key=cosign.key")
+    assert (result.exit_code, result.output) == (
+        1,
+        "Error: --key needs cosign, which is not on the PATH\n",
+    )
+    checked = made(out, "--offline", "--check")
+    assert (checked.exit_code, checked.output) == (
+        0,
+        "The signature is not checked: cosign is not on the PATH\n",
+    )
+
+
+def other_bytes(out: Path) -> str:
+    (wheel,) = out.glob("*.whl")
+    wheel.write_bytes(wheel.read_bytes() + b"x")
+    return f"{wheel.name} is not the file that SHA256SUMS names"
+
+
+def one_more(out: Path) -> str:
+    (out / "more").touch()
+    return "SHA256SUMS and the files differ: ['more']"
+
+
+def other_sums(out: Path) -> str:
+    other_bytes(out)
+    release.make_checksums(out)
+    return "provenance.json is not about these files"
+
+
+def other_package(out: Path) -> str:
+    sbom = out / "aiokube-scheduler.cdx.json"
+    document = json.loads(sbom.read_text())
+    gone = document["components"].pop(0)
+    sbom.write_text(json.dumps(document))
+    release.make_provenance(out, "https://git.example.com/x", release.version())
+    release.make_checksums(out)
+    return f"lacks {gone['name']}=={gone['version']}"
+
+
+def other_signature(out: Path) -> str:
+    with (out / "SHA256SUMS.sigstore.json").open("a") as file:
+        file.write("x")
+    return "cosign verify-blob"
+
+
+@pytest.mark.parametrize(
+    "spoil", [other_bytes, one_more, other_sums, other_package, other_signature]
+)
+def test_files_that_were_changed_are_found(
+    checkout: Path,
+    log: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    spoil: Callable[[Path], str],
+) -> None:
+    monkeypatch.setattr(release, "require_wheels", lambda: None)
+    out = tmp_path / "out"
+    assert made(out, "--key=cosign.key").exit_code == 0
+    assert made(out, "--check").output == "The signature is confirmed by cosign\n"
+    said = spoil(out)
+    result = made(out, "--check")
+    assert result.exit_code == 1
+    assert said in result.output
 
 
 def uncommitted(root: Path) -> str:
@@ -163,7 +264,7 @@ def test_what_is_not_ready_is_refused(
     checkout: Path, log: Path, tmp_path: Path, spoil: Callable[[Path], str]
 ) -> None:
     said = spoil(checkout)
-    result = made(tmp_path / "out", "--publish")
+    result = made(tmp_path / "out", "--publish", "--unsigned")
     assert result.exit_code == 1
     assert said in result.output
     assert log.read_text() == ""

@@ -51,6 +51,20 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 {{- end }}
 
+{{/* How Prometheus verifies the certificate: serviceMonitor.tlsConfig over what the chart knows. */}}
+{{- define "aiokube-scheduler.monitorTLS" -}}
+{{- $given := default dict .Values.serviceMonitor.tlsConfig }}
+{{- $known := dict }}
+{{- if not $given.insecureSkipVerify }}
+{{- $_ := set $known "serverName" (printf "%s.%s.svc" (include "aiokube-scheduler.fullname" .) .Release.Namespace) }}
+{{- $readable := has .Values.serviceMonitor.namespace (list "" .Release.Namespace) }}
+{{- if and .Values.tls.certManager.enabled $readable (not $given.caFile) (not $given.ca) }}
+{{- $_ := set $known "ca" (dict "secret" (dict "name" (include "aiokube-scheduler.tlsSecret" .) "key" "ca.crt")) }}
+{{- end }}
+{{- end }}
+{{- toYaml (merge (deepCopy $given) $known) }}
+{{- end }}
+
 {{/* Secret with the serving certificate; empty when the scheduler signs its own. */}}
 {{- define "aiokube-scheduler.tlsSecret" -}}
 {{- if .Values.tls.secretName }}

@@ -362,6 +362,35 @@ def test_check_config_for_programs(tmp_path):
     assert invalid["mistakes"][0]["path"] == "parallelism"
 
 
+def test_convert_config_writes_v1_and_says_what_changed(tmp_path):
+    policy = tmp_path / "policy.cfg"
+    policy.write_text('{"kind": "Policy", "apiVersion": "v1", "predicates": [{"name": "Zoned"}]}')
+    assert "convert-config" in run("check-config", str(policy)).stdout
+    result = run("convert-config", str(policy))
+    assert result.exit_code == 0
+    assert f'{policy}:1:55: predicates[0]: warning: "Zoned" is not carried over' in result.stderr
+    written = tmp_path / "v1.yaml"
+    written.write_text(result.stdout)
+    checked = run("check-config", str(written))
+    assert (checked.exit_code, "convert-config" in checked.stdout) == (0, False)
+
+
+def test_convert_config_writes_nothing_of_a_file_with_mistakes():
+    old = MINIMAL.replace("/v1\n", "/v1beta3\n") + "extenders: {}\n"
+    result = CliRunner().invoke(main, ["convert-config", "-"], input=old)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "<stdin>:3:1: extenders: Invalid value" in result.stderr
+    assert run("convert-config", "nowhere").exit_code == 1
+
+
+def test_check_config_recommends_to_convert_old_versions(tmp_path):
+    old = file_with(tmp_path, MINIMAL.replace("/v1\n", "/v1beta3\n"))
+    shown = run("check-config", old).stdout
+    assert shown.endswith(
+        f"{old}: aiokube-scheduler convert-config writes it as kubescheduler.config.k8s.io/v1\n"
+    )
+
+
 def test_check_config_is_coloured_on_terminals(tmp_path):
     config = file_with(tmp_path, MINIMAL + "parallelism: -1\n")
     result = CliRunner().invoke(main, ["check-config", config], color=True)

@@ -1,0 +1,71 @@
+"""Makes an environment the image's: the program gets its other names, and what never runs is removed; ``python image.py FOLDER``.
+
+What is removed: tests of libraries, sources in C and Cython, type stubs, programs of libraries. Large libraries that are hardly
+ever imported become zip files, 10 MB for 50: kubernetes_asyncio (old auth providers, OpenAPI documents of the embedded cluster)
+and pygments (of rich).
+"""
+
+import py_compile
+import shutil
+import sys
+import zipfile
+from pathlib import Path
+from typing import Final
+
+PROGRAM: Final = "aiokube-scheduler"
+#: Names by which the program is another command.
+NAMES: Final = ("kube-scheduler",)
+_UNUSED: Final = frozenset({".a", ".c", ".cpp", ".h", ".hpp", ".pxd", ".pxi", ".pyi", ".pyx"})
+_ZIPPED: Final = ("kubernetes_asyncio", "pygments")
+#: The first statement of the package that is zipped; its own __init__ follows, so that importing it works as before.
+_FIRST: Final = "__path__.insert(0, __path__[0] + '.zip/{name}')\n"
+
+
+def finish(environment: Path) -> None:
+    """Does all of it."""
+    (site,) = environment.glob("lib/python*/site-packages")
+    remove_unused(site)
+    for name in _ZIPPED:
+        pack(site, name)
+    keep_programs(environment / "bin")
+
+
+def remove_unused(site: Path) -> None:
+    """Removes what is not for running a library."""
+    for folder in [each for each in site.rglob("tests") if each.is_dir()]:
+        shutil.rmtree(folder, ignore_errors=True)
+    for file in site.rglob("*"):
+        if file.suffix in _UNUSED and file.is_file():
+            file.unlink()
+
+
+def pack(site: Path, name: str) -> None:
+    """Moves the modules of a package into ``<name>.zip`` beside it; its ``__init__`` stays, and leads there."""
+    package = site / name
+    with zipfile.ZipFile(
+        site / f"{name}.zip", "w", zipfile.ZIP_DEFLATED, compresslevel=9
+    ) as packed:
+        for file in sorted(package.rglob("*.py")):
+            compiled = file.with_suffix(".pyc")
+            mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
+            py_compile.compile(str(file), str(compiled), doraise=True, invalidation_mode=mode)
+            for each in (file, compiled):
+                packed.write(each, each.relative_to(site))
+    first = package / "__init__.py"
+    text = _FIRST.format(name=name) + first.read_text("utf-8")
+    shutil.rmtree(package)
+    package.mkdir()
+    first.write_text(text, "utf-8")
+
+
+def keep_programs(folder: Path) -> None:
+    """Removes programs other than Python and ours, which gets its other names."""
+    for file in folder.iterdir():
+        if not file.name.startswith("python") and file.name != PROGRAM:
+            file.unlink()
+    for name in NAMES:
+        shutil.copy2(folder / PROGRAM, folder / name)
+
+
+if __name__ == "__main__":
+    finish(Path(sys.argv[1]))
