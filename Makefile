@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help demo test lint types imports unit bench bench-suite histories fuzz lock clean profile sbom
+.PHONY: help demo test lint types imports unit bench bench-suite histories differential fuzz lock clean profile sbom
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -57,6 +57,10 @@ bench-suite: $(STAMP) ## the workloads of tests/bench/suite.yaml in one table; S
 HISTORIES ?= 100000
 histories: $(STAMP) ## simulated histories in which everything fails, HISTORIES=100000 of them (docs/testing.md)
 	@$(BIN)/python -m tests.histories --histories $(HISTORIES) --table
+
+SEQUENCES ?= 10000
+differential: $(STAMP) ## a long-lived state against new ones, in SEQUENCES=10000 random sequences (docs/testing.md)
+	@$(BIN)/python -m tests.differential --sequences $(SEQUENCES)
 
 FUZZ_SECONDS ?= 600
 FUZZ ?=
