@@ -67,6 +67,12 @@ FUZZ ?=
 fuzz: $(STAMP) ## objects that nobody should send, for FUZZ_SECONDS=600; FUZZ='--seed 1 ...'
 	@$(BIN)/python -m tests.fuzz --seconds $(FUZZ_SECONDS) $(FUZZ)
 
+HOURS ?= 2
+SOAK ?=
+.PHONY: soak
+soak: $(STAMP) ## churn on 5000 nodes for HOURS=2, which fails if the scheduler grows; SOAK='--real ...'
+	@$(BIN)/python -m tests.whole.soak --hours $(HOURS) $(SOAK)
+
 SBOM := $(VENV)/.sbom
 DIST ?= dist
 sbom: $(STAMP) ## what the image contains, as CycloneDX: dist/aiokube-scheduler.cdx.json

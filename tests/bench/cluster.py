@@ -80,6 +80,16 @@ class Cluster:
         with suppress(NotFound):
             await self._client.request("DELETE", path, body=_AT_ONCE, params=params)
 
+    async def remove(self, made: Object) -> None:
+        """Deletes what ``create`` has made; harmless when it is gone."""
+        await self.delete(f"{_COLLECTION[made['kind']]}/{made['metadata']['name']}")
+
+    async def patch(self, path: str, patch: Object) -> None:
+        """A merge patch; harmless when the object is gone."""
+        with suppress(NotFound):
+            body = json.dumps(patch).encode()
+            await self._client.request("PATCH", path, body=body, content_type=_MERGE)
+
     async def create(self, objects: Iterable[Object]) -> None:
         """Makes many, some at the same time, in no particular order."""
 
@@ -94,7 +104,7 @@ class Cluster:
         made: list[Object] = []
         for number in itertools.count():
             for old in made:
-                await self.delete(f"{_COLLECTION[old['kind']]}/{old['metadata']['name']}")
+                await self.remove(old)
             made = list(churned(number))
             await self.create(made)
             await asyncio.sleep(1.0)
