@@ -62,6 +62,10 @@ SEQUENCES ?= 10000
 differential: $(STAMP) ## a long-lived state against new ones, in SEQUENCES=10000 random sequences (docs/testing.md)
 	@$(BIN)/python -m tests.differential --sequences $(SEQUENCES)
 
+.PHONY: figures
+figures: $(STAMP) ## how long the way of a pod is and what the code consists of; bounds: tests/figures/bounds.json
+	@$(BIN)/python -m tests.figures
+
 FUZZ_SECONDS ?= 600
 FUZZ ?=
 fuzz: $(STAMP) ## objects that nobody should send, for FUZZ_SECONDS=600; FUZZ='--seed 1 ...'
