@@ -86,6 +86,9 @@ def _head(explanation: Explanation, now: float) -> RenderableType:
         facts.add_row("scheduler", explanation.scheduler_name)
         facts.add_row("priority", str(explanation.priority))
     facts.add_row("where", _where(explanation, now))
+    for extender, limit in explanation.limits.items():
+        pods = f"{limit} pod{'s' * (limit != 1)}"
+        facts.add_row("extender", f"{extender}, which takes {pods} at a time")
     if explanation.preempted is not None:
         facts.add_row("preempted", _preempted(explanation.preempted, now))
     if explanation.nominated_node:

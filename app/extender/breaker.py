@@ -5,8 +5,8 @@
       |  +--- any success --------------+ +---------- the probe failed: pause doubled ----+
       +----------------------------------------------- the probe succeeded ---------------+
 
-Only a missing answer is a failure; an answer "no" or 500 is not. It does not count if a call that began later was answered,
-because timeouts are noticed late. A probe that was cancelled (its pod is gone), or that hit a closing connection, is
+Only a missing answer is a failure; an answer "no" or 500 is not. It does not count if another call was answered after this one
+had begun: then the extender is slow, which is the limit's matter (app.extender.limit), and timeouts are noticed late. A probe that was cancelled (its pod is gone), or that hit a closing connection, is
 inconclusive: the next call is the probe. Time is an argument.
 """
 
@@ -41,7 +41,7 @@ class Breaker:
         self._failures = 0
         self._pause = settings.open_seconds
         self._probe_at = 0.0
-        #: When the latest of the answered calls began.
+        #: When a call was answered last.
         self._answered = -math.inf
         self.state = State.CLOSED
 
@@ -58,9 +58,9 @@ class Breaker:
         self.state = State.HALF_OPEN
         return Admission.PROBE
 
-    def succeeded(self, began: float) -> None:
+    def succeeded(self, now: float) -> None:
         """A call was answered, however long ago it began."""
-        self._answered = max(self._answered, began)
+        self._answered = max(self._answered, now)
         self.state = State.CLOSED
         self._failures = 0
         self._pause = self._settings.open_seconds

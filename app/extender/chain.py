@@ -152,6 +152,11 @@ class ExtenderChain:
             return extenders
         return tuple([e for e in extenders if e.is_interested(pod)])
 
+    def limits(self, pod: Pod) -> dict[str, int]:
+        """About how many pods each extender that filters or prioritizes for this one is called at a time, by its name."""
+        asked = (*self.concerned(pod, Verb.FILTER), *self.concerned(pod, Verb.PRIORITIZE))
+        return {extender.name: extender.places.limit.limit for extender in asked}
+
     def may_concern(self, template: PodTemplate, labels: Labels) -> bool:
         """Whether any extender is interested in such pods, in some namespaces at least."""
         for extender in self.all:  # noqa: SIM110 - called for every pod

@@ -15,7 +15,14 @@ from app.extender import events
 from app.extender.answers import excerpt, retry_after
 from app.extender.breaker import Admission, Breaker, State
 from app.extender.config import ExtenderConfig, ExtenderConfigError, Verb, redacted
-from app.extender.errors import NO_ANSWER, CallOutcome, ErrorAnswer, ExtenderError, TransportError
+from app.extender.errors import (
+    NO_ANSWER,
+    NOT_CALLED,
+    CallOutcome,
+    ErrorAnswer,
+    ExtenderError,
+    TransportError,
+)
 from app.extender.exchange import Large
 from app.extender.interest import Interest, LabelsOf
 from app.extender.limit import CallInProgress, ConcurrencyLimit, Places
@@ -313,20 +320,20 @@ class HTTPExtender:
     @asynccontextmanager
     async def _place(self) -> AsyncIterator[None]:
         """A place at the server, for a call outside of attempts."""
-        places = self.places
-        if places.waiting or not places.take_outside():
+        places, now = self.places, asyncio.get_running_loop().time
+        if places.waiting or not places.take_outside(now()):
             freed = asyncio.get_running_loop().create_future()
             places.waiting[freed] = partial(_set, freed)
             try:
                 await freed
             except asyncio.CancelledError:
                 if places.waiting.pop(freed, None) is None:
-                    places.give_back_outside()
+                    places.give_back_outside(now())
                 raise
         try:
             yield
         finally:
-            places.give_back_outside()
+            places.give_back_outside(now())
 
     def _count(self, call: "_Call", counted: CallInProgress, now: float) -> None:
         """Tells the limit that a call has ended."""
@@ -338,7 +345,7 @@ class HTTPExtender:
         before = limit.limit
         limit.end(counted, now, answered=answered)
         if limit.limit > before or self.places.waiting:
-            self.places.admit()
+            self.places.admit(now)
         if limit.limit != self._limit:
             self._limit = limit.limit
             self._emit(events.LimitChanged(self.name, limit.limit))
@@ -405,7 +412,7 @@ class HTTPExtender:
 
     def _held_back(self, call: "_Call") -> ExtenderError:
         self._emit(events.CallHeldBack(self.name, call.verb))
-        text = f'extender "{self.name}" is not called because it does not answer'
+        text = f'extender "{self.name}" {NOT_CALLED}'
         last = self._last_failure[call.verb]
         return self._error(call, f"{text}: {last}", CallOutcome.HELD_BACK, sent=False)
 
@@ -417,7 +424,7 @@ class HTTPExtender:
         elif call.outcome.unanswered:
             breaker.failed(admission, began, now)
         else:
-            breaker.succeeded(began)
+            breaker.succeeded(now)
         if breaker.state is not before:
             self._emit(events.BreakerChanged(self.name, call.verb, breaker.state))
 

@@ -51,6 +51,8 @@ _GATEWAY_STATUS: Final = frozenset({502, 503, 504})
 _LOCKED_STATUS: Final = frozenset({409, 423})
 _LOCKED: Final = re.compile(r"\b(is|been|already) locked\b|\bnode ?lock\b", re.IGNORECASE)
 
+#: What is said of a call that the breaker holds back, after the extender and before its last failure.
+NOT_CALLED: Final = "is not called because it does not answer"
 #: Characters of a text that are kept; events take 1024.
 _MAX_TEXT: Final = 16 * 1024
 

@@ -6,7 +6,8 @@ times as long, throughput grows with the limit, and so the limit grows, by one p
 other in the server: the limit shrinks in proportion, which shortens the wait and costs no throughput. A call without an answer
 while others were answered halves it. At a limit of 1 calls are alone, and what a call takes is learned again.
 
-It begins at FIRST, so that an extender that scales is fast from its first answer on. Bindings begin one by one, with one more for each
+It begins at FIRST, so that an extender that scales is fast from its first answer on; if that took long, at as many calls as end in time
+even if each waits for the others. Bindings begin one by one, with one more for each
 that was answered (slow start): clients of the API server have a reserve of requests that is soon used up, and then they queue.
 
 Waiting up to HARMLESS seconds makes no call late, and is not told from the time that this process takes itself.
@@ -28,6 +29,9 @@ _LEAST: Final = 0.2
 TOLERANCE: Final = 2.0
 #: Seconds up to which no call is slow.
 HARMLESS: Final = 0.05
+#: A first answer takes long after this part of the timeout. The last of the first calls is then answered after this part.
+_LONG: Final = 0.25
+_IN_TIME: Final = 0.8
 #: The weight of the newest call that was alone.
 _NEWEST: Final = 0.5
 
@@ -58,6 +62,8 @@ class ConcurrencyLimit:
         self.bound = self._maximum if fixed else 0
         #: By verb: what a call takes that is alone.
         self._alone: Final[dict[Verb, float]] = {}
+        #: By verb: what the last call took.
+        self._last: Final[dict[Verb, float]] = {}
         self._calls = 0
         self._begun = 0
         #: Of this round: how many calls were answered, what they took, and what they may take.
@@ -104,9 +110,13 @@ class ConcurrencyLimit:
             if self._answered > call.began:  # else it answers nobody, which the breaker deals with
                 self._shrink(0.5)
             return
-        seconds = now - call.began
+        seconds = self._last[call.verb] = now - call.began
         known = self._alone.get(call.verb)
-        if known is None or seconds < known:
+        if known is None:
+            self._alone[call.verb] = seconds
+            if seconds > _LONG * self._timeout:
+                self._limit = max(1.0, min(self._limit, _IN_TIME * self._timeout / seconds))
+        elif seconds < known:
             self._alone[call.verb] = seconds
         elif call.alone and self._begun == call.number + 1:
             self._alone[call.verb] = known + _NEWEST * (seconds - known)
@@ -117,7 +127,7 @@ class ConcurrencyLimit:
         self._seconds += seconds
         self._allowed += allowed
         # In the worst case all calls wait for each other: one more makes each as much later.
-        late = seconds * (self.limit + 1) / self.limit > self._timeout
+        late = max(self._last.values()) * (self.limit + 1) / self.limit > self._timeout
         if self._samples >= min(_FEW, self.limit) and self._seconds > self._allowed:
             self._shrink(max(_LEAST, self._allowed / self._seconds))
         elif seconds <= allowed and 2 * self.used >= self.limit and not late:
@@ -133,7 +143,7 @@ class ConcurrencyLimit:
         self._samples, self._seconds, self._allowed = 0, 0.0, 0.0
 
     def _patience(self) -> float:
-        return max(self._timeout / 4, TOLERANCE * max(self._alone.values(), default=0.0))
+        return max(_LONG * self._timeout, TOLERANCE * max(self._alone.values(), default=0.0))
 
 
 class Places:
@@ -149,7 +159,8 @@ class Places:
         self._outside = 0
         #: Calls that wait for a place, in order.
         self.waiting: Final[dict[object, Callable[[], None]]] = {}
-        #: Called when an attempt may begin.
+        #: Whether attempts wait for a place, and what is called when one may begin.
+        self.refused = False
         self.opened: Callable[[], None] = lambda: None
 
     def left(self, now: float) -> int:
@@ -160,30 +171,30 @@ class Places:
         """An attempt begins."""
         self.limit.used += 1
 
-    def take_outside(self) -> bool:
+    def take_outside(self, now: float) -> bool:
         """Whether a call outside of attempts can begin now, and begins."""
         limit = self.limit
-        if limit.used >= limit.limit or self._outside > limit.bound:
+        if limit.left(now) <= 0 or self._outside > limit.bound:
             return False
         self._outside += 1
         limit.used += 1
         return True
 
-    def give_back_outside(self) -> None:
+    def give_back_outside(self, now: float) -> None:
         """A call outside of attempts has ended."""
         self._outside -= 1
-        self.give_back()
+        self.give_back(now)
 
-    def give_back(self) -> None:
+    def give_back(self, now: float) -> None:
         """An attempt has ended."""
-        full = self.limit.used >= self.limit.limit
         self.limit.used -= 1
-        if full or self.waiting:
-            self.admit()
+        if self.refused or self.waiting:
+            self.admit(now)
 
-    def admit(self) -> None:
+    def admit(self, now: float) -> None:
         """Lets the first calls that wait begin, then attempts."""
-        while self.waiting and self.take_outside():
+        while self.waiting and self.take_outside(now):
             self.waiting.pop(next(iter(self.waiting)))()
-        if self.limit.used < self.limit.limit:
+        if self.refused and self.left(now) > 0:
+            self.refused = False
             self.opened()

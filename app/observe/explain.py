@@ -114,3 +114,5 @@ class Explanation(msgspec.Struct, rename="camel", frozen=True):
     moves: tuple[QueueMove, ...] = ()
     preempted: PreemptedBy | None = None
     group: GroupExplanation | None = None
+    #: About how many pods each extender that filters or prioritizes for this one is called at a time, by its name.
+    limits: dict[str, int] = {}

@@ -12,9 +12,10 @@ from typing import Final
 
 import msgspec
 
+from app.extender.breaker import State
 from app.extender.config import Verb
-from app.extender.errors import CallOutcome, ExtenderError
-from app.extender.events import CallFinished, ErrorIgnored
+from app.extender.errors import NOT_CALLED, CallOutcome, ExtenderError
+from app.extender.events import BreakerChanged, CallFinished, ErrorIgnored
 from app.model.pod import Pod
 from app.observe.events import ByType
 from app.observe.pod_events import PodEvents
@@ -49,8 +50,17 @@ class ExtenderReports:
         self._monotonic: Final = monotonic
         self._events: PodEvents | None = None
         self._failures: Final[dict[tuple[str, Verb], _Failures]] = {}
+        self._errors: Final = logs.Repeats(monotonic)
+        #: The extenders that are not called, after the first pod was told so.
+        self._not_called: Final[set[str]] = set()
         #: Reports errors that are ignored, and recovery.
-        self.on: Final = ByType({CallFinished: self._called, ErrorIgnored: self._ignored})
+        self.on: Final = ByType(
+            {
+                CallFinished: self._called,
+                ErrorIgnored: self._ignored,
+                BreakerChanged: self._breaker_changed,
+            }
+        )
 
     def send_to(self, events: PodEvents) -> None:
         """Records events about pods there from now on."""
@@ -99,8 +109,24 @@ class ExtenderReports:
     def failed(self, error: ExtenderError, pod: Pod) -> None:
         """A failed call ended an attempt: reports the body of its answer, which FailedScheduling does not contain."""
         if error.body_excerpt:
-            logs.error(log, "Extender failed", pod=pod.key, err=error.detail)
+            cause = error.detail.replace(pod.uid, "").replace(pod.name, "")
+            self._errors.error(log, "Extender failed", cause, pod=pod.key, err=error.detail)
             self._event(pod, error.verb, FAILED, error.detail)
+
+    # ------------------------------------------------------------ the breaker
+
+    def told_already(self, message: str) -> bool:
+        """Whether this message of an attempt says that an extender is not called, and another pod has an event that says it."""
+        before, found, _ = message.partition(f'" {NOT_CALLED}')
+        extender = before.rpartition('"')[2]
+        if not found or extender in self._not_called:
+            return bool(found)
+        self._not_called.add(extender)
+        return False
+
+    def _breaker_changed(self, event: BreakerChanged) -> None:
+        if event.state is State.CLOSED:
+            self._not_called.discard(event.extender)
 
     def _event(self, pod: Pod, verb: Verb, reason: str, note: str) -> None:
         if self._events is not None:

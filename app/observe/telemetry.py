@@ -84,6 +84,7 @@ class Telemetry:
         self.lag: Final = LoopLag(self.families, self.probe.now)
         self.serving: Final = ServingMetrics(self.families)
         self.attempts: Final = AttemptMetrics(self.families)
+        self._errors: Final = logs.Repeats(clock.monotonic)
         #: Takes the events about pods.
         self.on: Final = ByType.together(
             self.attempts.on,
@@ -92,6 +93,7 @@ class Telemetry:
             self.group_histories.on,
             self.histories.on,
             self.recent.on,
+            ByType({AttemptFailed: self._log_failed}),
             log_event,
         )
         #: Takes the events about extenders.
@@ -108,20 +110,21 @@ class Telemetry:
 
         return registry_of(self.families)
 
+    def _log_failed(self, event: AttemptFailed) -> None:
+        pod, text = event.queued.pod, event.message
+        if event.result == "error":
+            cause = text.replace(pod.uid, "").replace(pod.name, "")
+            message = "Error scheduling pod; retrying"
+            self._errors.error(log, message, cause, pod=pod.key, err=text)
+        elif logs.enabled(_OUTCOMES):
+            message = "Unable to schedule pod; no fit; waiting"
+            logs.info(log, message, v=_OUTCOMES, pod=pod.key, err=text)
+
     def expect(self, extenders: Iterable[HTTPExtender]) -> None:
         """Creates the series of these extenders before their first calls."""
         for extender in extenders:
             for verb in filter(extender.supports, Verb):
                 self.extender_metrics.expect(extender.name, verb)
-
-
-def _log_failed(event: AttemptFailed) -> None:
-    pod = event.queued.pod.key
-    if event.result == "error":
-        logs.error(log, "Error scheduling pod; retrying", pod=pod, err=event.message)
-    elif logs.enabled(_OUTCOMES):
-        message = "Unable to schedule pod; no fit; waiting"
-        logs.info(log, message, v=_OUTCOMES, pod=pod, err=event.message)
 
 
 def _log_bound(event: PodBound) -> None:
@@ -229,7 +232,6 @@ def _log_call(event: CallFinished) -> None:
 #: Logs an event, scores in kube-scheduler's words.
 log_event: Final = ByType(
     {
-        AttemptFailed: _log_failed,
         NodeSelected: log_scores,
         PodBound: _log_bound,
         PreemptionStarted: _log_preempting,

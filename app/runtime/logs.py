@@ -12,9 +12,10 @@ Calls to extenders are logged at 5, the beginning of their bodies at 8, more of 
 
 import json
 import logging
+import math
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -29,6 +30,7 @@ _LETTERS: Final = {
 }
 #: Control characters, line separators and changes of the writing direction, but \n and \t.
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+_NUMBER: Final = re.compile(r"\d+")
 #: Lowest verbosity at which debug messages are logged.
 _DEBUGGING: Final = 4
 
@@ -64,6 +66,33 @@ def warning(logger: logging.Logger, message: str, /, **pairs: object) -> None:
 def error(logger: logging.Logger, message: str, /, **pairs: object) -> None:
     """The same for errors."""
     logger.error("%s", message, extra={"pairs": pairs}, stacklevel=2)
+
+
+class Repeats:
+    """Logs errors of one cause once in INTERVAL seconds; the next line says how many were left out. At -v 4 all are logged."""
+
+    INTERVAL: Final = 10.0
+    #: Causes that are remembered, the latest.
+    MOST: Final = 100
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic: Final = monotonic
+        #: By cause: when it was logged, and how many errors were left out since.
+        self._logged: Final[dict[str, tuple[float, int]]] = {}
+
+    def error(self, logger: logging.Logger, message: str, cause: str, /, **pairs: object) -> None:
+        """As ``error``; numbers in ``cause`` make no difference."""
+        cause, now = _NUMBER.sub("#", f"{message} {cause}"), self._monotonic()
+        at, left_out = self._logged.pop(cause, (-math.inf, 0))
+        if now - at < self.INTERVAL and not enabled(_DEBUGGING):
+            self._logged[cause] = at, left_out + 1
+            return
+        if left_out:
+            pairs["alsoSince"] = left_out
+        self._logged[cause] = now, 0
+        if len(self._logged) > self.MOST:
+            del self._logged[next(iter(self._logged))]
+        logger.error("%s", message, extra={"pairs": pairs}, stacklevel=2)
 
 
 class KlogFormatter(logging.Formatter):

@@ -1,6 +1,7 @@
 """Runs the binding cycles of pods whose node is chosen, as tasks beside the next attempts (docs/spec/cycle.md#binding-cycle)."""
 
 import asyncio
+import functools
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
@@ -11,6 +12,7 @@ from app.cycle.pod_cycle import AssumedPod
 from app.framework.handle import Effects
 from app.framework.interface import PreBindPlugin
 from app.kube.errors import KubeError
+from app.model.pod import Pod
 from app.model.status import Code, SchedulingError, Status
 from app.observe.events import BindingStepFinished, PodBound
 from app.runtime.tasks import Limiter
@@ -175,11 +177,25 @@ class Binder:
         pod, node = assumed.pod, assumed.pod.node_name
         if self._extenders is not None:
             self.look_again(pod.uid)
-            if await self._extenders.bind(pod, node, self.writes.add):
+            again = functools.partial(self._extender_again, pod)
+            if await self._extenders.bind(pod, node, self.writes.add, again):
                 return
         status = await assumed.framework.bind(assumed.cycle_state, pod, node, self._effects)
         if not status.ok:
             raise _Failed(status)
+
+    def _extender_again(self, pod: Pod) -> bool:
+        """Whether an extender is asked to bind the pod, which has waited; False if it is bound. Raises if it cannot be bound there."""
+        state = self._state
+        row = state.table.row_of.get(pod.node_name)
+        if row is None or state.table.nodes[row] is None:
+            raise SchedulingError(f'node "{pod.node_name}" not found')
+        if not state.cache.is_assumed(pod.uid):
+            if state.cache.get(pod.uid) is not None:
+                return False
+            raise SchedulingError(f'pod "{pod.name}" not found')
+        self.look_again(pod.uid)
+        return True
 
     async def _step(self, assumed: AssumedPod, step: str, work: Awaitable[None]) -> None:
         started, status = self._clock.monotonic(), "Error"

@@ -84,6 +84,7 @@ class Endpoints:
             telemetry.group_histories,
             leadership=self._leadership,
             rng=scheduler.parts.rng.spawn(1)[0],
+            limits=scheduler.chain.limits,
         )
         return DebugPages(
             scheduler.debugger,

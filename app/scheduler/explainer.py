@@ -53,13 +53,16 @@ class Explainer:
         *,
         leadership: Callable[[], Leadership],
         rng: np.random.Generator,
+        limits: Callable[[Pod], dict[str, int]] = lambda _pod: {},
     ) -> None:
+        """``limits``: of the extenders that a pod concerns, by name."""
         self._state: Final = state
         self._frameworks: Final = frameworks
         self._histories: Final = histories
         self._groups: Final = groups
         self._leadership: Final = leadership
         self._rng: Final = rng
+        self._limits: Final = limits
 
     def explain(self, namespace: str, name: str) -> Explanation | None:
         """What is known about the pod of this name; None if nothing is."""
@@ -99,6 +102,7 @@ class Explainer:
             moves=_moves(queued.moves if queued else history.moves if history else ()),
             preempted=None if history is None else history.preempted,
             group=self._group(pod),
+            limits={} if node or place == NOT_OURS else self._limits(pod),
         )
 
     # ------------------------------------------------------------ the group

@@ -440,13 +440,18 @@ class ChainBinder(msgspec.Struct, frozen=True):
     locks: NodeLocks = msgspec.field(default_factory=NodeLocks)
 
     async def bind(
-        self, pod: Pod, node_name: str, waiting: Callable[[int], None] = lambda _delta: None
+        self,
+        pod: Pod,
+        node_name: str,
+        waiting: Callable[[int], None] = lambda _delta: None,
+        again: Callable[[], bool] = lambda: True,
     ) -> bool:
         """True if an extender bound the pod, False if none with a bind verb is interested. Raises ExtenderError.
 
         After a call that was sent and failed, the pod is looked up. An extender may still bind the pod after its timeout: it gets
         the same time again before the pod counts as not bound, unless the scheduler then binds it to the same node itself.
-        A pod whose node is locked waits; ``waiting`` is called with -1 before and with 1 after that.
+        A pod whose node is locked waits; ``waiting`` is called with -1 before and with 1 after that. ``again`` is asked
+        before each try after it has waited: False if the pod is bound to the node; it raises if the pod need not be bound to it.
         """
         extender = self.chain.binder_for(pod)
         if extender is None:
@@ -459,6 +464,9 @@ class ChainBinder(msgspec.Struct, frozen=True):
         async def bind() -> bool:
             return await self.chain.bind(pod, node_name, look_up)
 
+        async def bind_again() -> bool:
+            return not again() or await bind()
+
         try:
             if not self.locks.locks(extender.name):
                 try:
@@ -469,7 +477,7 @@ class ChainBinder(msgspec.Struct, frozen=True):
                     self.locks.found(error.extender)
             waiting(-1)
             try:
-                return await self.locks.bind(extender.name, node_name, bind)
+                return await self.locks.bind(extender.name, node_name, bind_again)
             finally:
                 waiting(1)
         except ExtenderError as error:

@@ -22,11 +22,12 @@ _EARLY: Final = 0.9
 
 
 class _Turn(msgspec.Struct, eq=False):
-    """The bindings of one extender to one node. ``bound``: when the last one succeeded."""
+    """The bindings of one extender to one node. ``bound``: when the last one succeeded; ``stuck``: the last one was given up."""
 
     lock: asyncio.Lock
     users: int = 0
     bound: float = 0.0
+    stuck: bool = False
 
 
 class NodeLocks:
@@ -46,7 +47,10 @@ class NodeLocks:
         self._held.setdefault(extender, 0.0)
 
     async def bind(self, extender: str, node: str, bind: Callable[[], Awaitable[bool]]) -> bool:
-        """The result of ``bind``, in turn and tried again while the node is locked. Raises ExtenderError."""
+        """The result of ``bind``, in turn and tried again while the node is locked. Raises what ``bind`` does.
+
+        Once a binding was given up because the lock does not end, those that wait behind it are tried once.
+        """
         turn = self._turns.setdefault((extender, node), _Turn(asyncio.Lock()))
         turn.users += 1
         try:
@@ -67,13 +71,16 @@ class NodeLocks:
             try:
                 done = await bind()
             except ExtenderError as error:
-                if not error.locked or now() - began > LONGEST_LOCK:
+                if not error.locked:
+                    raise
+                if turn.stuck or now() - began > LONGEST_LOCK:
+                    turn.stuck = True
                     raise
             else:
                 if turn.bound:
                     held = now() - turn.bound
                     self._held[extender] = held if refused else _EARLY * held
-                turn.bound = now()
+                turn.bound, turn.stuck = now(), False
                 return done
             refused = True
             await asyncio.sleep(max(_PAUSE, _PART * (now() - began)))

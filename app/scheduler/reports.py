@@ -3,6 +3,7 @@
 See docs/spec/cycle.md#failed-attempts.
 """
 
+from collections.abc import Callable
 from typing import Final
 
 from app.model.pod import Pod
@@ -13,8 +14,15 @@ from app.scheduler.status_patches import StatusPatch, StatusPatcher
 class Reports:
     """Reports outcomes; ``now`` is in seconds since the epoch."""
 
-    def __init__(self, events: PodEvents, patcher: StatusPatcher) -> None:
+    def __init__(
+        self,
+        events: PodEvents,
+        patcher: StatusPatcher,
+        told_already: Callable[[str], bool] = lambda _message: False,
+    ) -> None:
+        """``told_already``: whether an event of another pod has said what this message of an attempt says."""
         self._events: Final = events
+        self._told_already: Final = told_already
         self._patcher: Final = patcher
 
     def scheduled(self, pod: Pod, now: float) -> None:
@@ -32,7 +40,8 @@ class Reports:
         self, pod: Pod, *, reason: str, message: str, nominated_node: str | None, now: float
     ) -> None:
         """An attempt failed; ``reason`` is UNSCHEDULABLE or SCHEDULER_ERROR."""
-        self._failed_event(pod, message, now)
+        if not self._told_already(message):
+            self._failed_event(pod, message, now)
         self._patcher.put(pod, StatusPatch(reason, message, nominated_node), now)
 
     def skipped_deleting(self, pod: Pod, now: float) -> None:

@@ -144,9 +144,8 @@ class SerialGate:
                 return True
             closed.update(needed)
             for places in there:
-                left[places] -= (
-                    1  # kept for this pod: those behind it take others, if there are any
-                )
+                places.refused = True
+                left[places] -= 1  # kept for this pod: those behind it take others, if any
             return not queued.lane
 
         return admits
@@ -169,8 +168,12 @@ class SerialGate:
 
     def has_room(self, lane: Lane) -> bool:
         """Whether an attempt may begin at the servers of this lane."""
-        now = asyncio.get_running_loop().time()
-        return all(places.left(now) > 0 for places in self._places_of(lane))
+        now, places = asyncio.get_running_loop().time(), self._places_of(lane)
+        if all(each.left(now) > 0 for each in places):
+            return True
+        for each in places:
+            each.refused = True
+        return False
 
     def hold(self, pods: Sequence[QueuedPod]) -> "HeldTurn":
         """The pods of a group were popped: until ``give_up`` it is their turn, and no other group's.
@@ -215,8 +218,9 @@ class SerialGate:
                 del self._attempts[name]
                 if name in self._timers:
                     self._timers.pop(name).cancel()
+        now = asyncio.get_running_loop().time()
         for places in self._places_of(lane):
-            places.give_back()
+            places.give_back(now)
         if not lane.isdisjoint(self._serial):
             self._tell()
 

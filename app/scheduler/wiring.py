@@ -107,7 +107,7 @@ class Scheduler:
         self._rng: Final = runtime.rng
         self._telemetry: Final = runtime.telemetry
         self._api: Final = api
-        self._chain: Final = chain
+        self.chain: Final = chain
         api.events.defer_while(self._has_urgent_writes)
         self.settings: Final = loaded.settings
 
@@ -127,7 +127,9 @@ class Scheduler:
         )
         self.patcher: Final = self._make_patcher()
         self._pod_events: Final = PodEvents(api.events)
-        self._reports: Final = Reports(self._pod_events, self.patcher)
+        self._reports: Final = Reports(
+            self._pod_events, self.patcher, self._telemetry.extender_reports.told_already
+        )
         self._telemetry.extender_reports.send_to(self._pod_events)
         names = [extender.name for extender in chain.all]
         self.retries: Final = ExtenderRetries(self.parts, names, self._telemetry.extender_reports)
@@ -162,7 +164,7 @@ class Scheduler:
             frameworks: Mapping[str, Framework], nominator: Nominator
         ) -> SchedulingQueue:
             return SchedulingQueue(
-                queue_plugins(frameworks, extended=bool(self._chain)),
+                queue_plugins(frameworks, extended=bool(self.chain)),
                 nominator,
                 times=RetryTimes(
                     config.pod_initial_backoff_seconds,
@@ -170,7 +172,7 @@ class Scheduler:
                     max_unschedulable_seconds,
                 ),
                 recorder=self._telemetry.queue,
-                lane=lanes(self._chain.extenders, self._group_of),
+                lane=lanes(self.chain.extenders, self._group_of),
                 in_flight_budget=budgets.in_flight_events,
                 pending_budget=budgets.pending_events,
             )
@@ -194,7 +196,7 @@ class Scheduler:
     def _make_informers(
         self, plugins: frozenset[str], features: Collection[str]
     ) -> list[Informer[Any]]:
-        chain = self._chain
+        chain = self.chain
         pods = kinds.pods(keep_raw=chain.may_concern, keep_bound_raw=wants_whole_victims(chain))
         nodes = self._make_informer(Node, kinds.nodes(keep_raw=wants_whole_nodes(chain)))
         foreign = not plugins <= IN_TREE_CAPABILITIES.keys()
@@ -253,7 +255,7 @@ class Scheduler:
                     self.kubelet_rejections.gone(old)
             elif model is Pod and new.node_name:
                 self.retries.gone(new.uid)
-            elif model is Namespace and _relabelled(old, new) and selects_namespaces(self._chain):
+            elif model is Namespace and _relabelled(old, new) and selects_namespaces(self.chain):
                 self._reconsider(new.name)
             handled(change, now() - started)
             for error in refused.values():
@@ -311,7 +313,7 @@ class Scheduler:
             ),
             events=self._pod_events,
             evictor=self.evictor,
-            extenders=ExtenderPreemption(self._chain, self.state),
+            extenders=ExtenderPreemption(self.chain, self.state),
             before_binding=self._before_binding,
         )
 
@@ -319,7 +321,7 @@ class Scheduler:
         self.binder.look_again(uid)
 
     def _make_binder(self) -> Binder:
-        chain = self._chain
+        chain = self.chain
         return Binder(
             self.parts,
             effects=self.effects,
@@ -331,7 +333,7 @@ class Scheduler:
         )
 
     def _make_loop(self, profiles: Sequence[Profile]) -> SchedulingLoop:
-        extenders = self._make_extender_cycle(profiles) if self._chain else None
+        extenders = self._make_extender_cycle(profiles) if self.chain else None
         pod_groups = self.state.cluster.pod_groups
         status = GroupStatusWriter(pod_groups, self.writer, self._clock, self._spawn)
         self.groups = GroupCycle(
@@ -350,7 +352,7 @@ class Scheduler:
                 binder=self.binder,
                 failures=self.failures,
                 extenders=extenders,
-                shadows=self.shadows if self._chain.shadows else None,
+                shadows=self.shadows if self.chain.shadows else None,
             ),
             groups=self.groups,
             extenders=extenders,
@@ -360,7 +362,7 @@ class Scheduler:
 
     def _make_shadows(self, profiles: Sequence[Profile]) -> ShadowExtenders:
         return ShadowExtenders(
-            self._chain.shadows,
+            self.chain.shadows,
             self.state.table,
             percentages=_percentages(profiles),
             rng=np.random.default_rng(0),
@@ -371,12 +373,12 @@ class Scheduler:
 
     def _make_extender_cycle(self, profiles: Sequence[Profile]) -> ExtenderCycle:
         return ExtenderCycle(
-            self._chain,
+            self.chain,
             self.state.table,
             percentages=_percentages(profiles),
             rng=self._rng,
             retries=self.retries,
-            serial=SerialGate(self._chain.extenders, self.flusher.notify, self._group_of),
+            serial=SerialGate(self.chain.extenders, self.flusher.notify, self._group_of),
             before_asking=self.releases.before_asking,
         )
 

@@ -150,3 +150,31 @@ def test_tracebacks_cannot_forge_lines(written, logging_format):
     assert not [line for line in lines if _RAW.search(line)]
     assert all(line.startswith("\t") for line in lines[1:])
     assert "KeyError" in stream.getvalue()
+
+
+def test_errors_of_one_cause_are_logged_once_in_a_while(written):
+    stream, now = written(), [0.0]
+    repeats = logs.Repeats(lambda: now[0])
+    for number in range(40):
+        now[0] = number / 2
+        repeats.error(log, "Failed", f"node n{number} is locked", err=f"node n{number} is locked")
+    repeats.error(log, "Failed", "something else", err="else")
+    lines = [line.partition("] ")[2] for line in stream.getvalue().splitlines()]
+    assert lines == [
+        '"Failed" err="node n0 is locked"',
+        '"Failed" err="node n20 is locked" alsoSince=19',
+        '"Failed" err="else"',
+    ]
+    logs.set_verbosity(4)
+    repeats.error(log, "Failed", "something else", err="else")
+    assert stream.getvalue().count("else") == 2
+
+
+def test_causes_are_forgotten(written):
+    stream = written()
+    repeats = logs.Repeats(lambda: 0.0)
+    for _ in range(2):
+        for letter in range(150):
+            repeats.error(log, "Failed", chr(0x4E00 + letter))
+    assert len(repeats._logged) == repeats.MOST
+    assert stream.getvalue().count("Failed") == 300

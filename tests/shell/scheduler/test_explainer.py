@@ -18,6 +18,7 @@ from app.observe.events import AttemptStarted
 from app.scheduler.explainer import Explainer, Explanation, Leadership
 from tests.markdown import ROOT, blocks
 from tests.shell.clock import WALL
+from tests.shell.extender.fakes import URL, extender
 from tests.shell.scheduler.world import running
 
 GUIDE = ROOT / "docs" / "operations.md"
@@ -32,6 +33,7 @@ def explainer(world, leadership=LEADING):
         world.telemetry.group_histories,
         leadership=lambda: leadership,
         rng=np.random.default_rng(0),
+        limits=world.scheduler.chain.limits,
     )
 
 
@@ -255,3 +257,14 @@ async def test_the_guide_shows_an_explanation_as_it_reads():
         told = explainer(world).explain("shop", "cart-0")
     (sample,) = [block.text for block in blocks(GUIDE) if block.language == "text"]
     assert plainly(shown(told)) == plainly(sample)
+
+
+async def test_how_many_pods_the_extenders_take():
+    def make(_sink):
+        return [extender(prioritize_verb="", preempt_verb="", bind_verb="", serial=True)]
+
+    async with running("a", extenders=make) as world:
+        pod = world.add(make_pod("p"))
+        told = explainer(world).explain("default", pod.name)
+    assert told.limits == {URL: 1}
+    assert f"{URL}, which takes 1 pod at a time" in shown(told)

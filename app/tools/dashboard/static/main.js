@@ -283,6 +283,7 @@ function drawExtenders() {
         element("td", {}, each.verb),
         element("td", { class: className }, text),
         element("td", { class: "n" }, count(each.inFlight)),
+        element("td", { class: "n" }, each.limit ? count(each.limit) : "–"),
         element("td", { class: "n" }, duration(each.latency[0])),
         element("td", { class: "n" }, duration(each.latency[1])),
         element("td", { class: "n" }, count(calls)),
