@@ -1,4 +1,4 @@
-"""The alerts and dashboards of the chart: each expression finds data in what a busy scheduler shows.
+"""The alerts and dashboards of the chart, and those of kubernetes-mixin: each expression finds data in what a busy scheduler shows.
 
 Names and labels are looked up in one scrape. Where Prometheus is installed it evaluates the expressions too.
 """
@@ -33,6 +33,7 @@ DASHBOARDS: Final = sorted((CHART / "files" / "dashboards").glob("*.json"))
 #: What Grafana would put in their places.
 VARIABLES: Final = {
     "$job": JOB,
+    "$cluster": "",
     "$instance": ".*",
     "$extender": ".*",
     "$__rate_interval": "1m",
@@ -99,8 +100,33 @@ EXPRESSIONS: Final = {
 }
 
 
+#: kubernetes-mixin's expressions, which are about this job.
+MIXIN: Final = Path(__file__).parents[1] / "manifests" / "kubernetes-mixin"
+MIXIN_JOB: Final = "kube-scheduler"
+#: Lines of its panels that stay empty: for good, and while the API server is well (docs/operations.md).
+MIXIN_EMPTY: Final = {
+    "Scheduling Rate: volume",
+    "Scheduling latency 99th Quantile: volume",
+    "Goroutines: value",
+}
+MIXIN_RARE: Final = {f"Kube API Request Rate: {code}xx" for code in (3, 4, 5)}
+
+
+def mixin() -> dict[str, str]:
+    """What dashboard, recording rules and alerts ask."""
+    dashboard = yaml.safe_load((MIXIN / "dashboard.yaml").read_text())
+    found = {
+        f"{panel}: {line}": e for panel, lines in dashboard.items() for line, e in lines.items()
+    }
+    for group in yaml.safe_load((MIXIN / "rules.yaml").read_text())["groups"]:
+        for rule in group["rules"]:
+            quantile = rule.get("labels", {}).get("quantile", "")
+            found[f"{rule.get('record') or rule['alert']} {quantile}"] = rule["expr"]
+    return {name: with_variables(expression) for name, expression in found.items()}
+
+
 def selectors(expression: str) -> list[Selector]:
-    plain = re.sub(r"\b(?:by|without|on|ignoring) \([^)]*\)", "", expression)
+    plain = re.sub(r"\b(?:by|without|on|ignoring) ?\([^)]*\)", "", expression)
     return [
         Selector(
             found[1], tuple((a, b, json.loads(c)) for a, b, c in _MATCHER.findall(found[2] or ""))
@@ -217,21 +243,23 @@ def bound(cluster: Cluster) -> set[str]:
     return {name for name, each in cluster.pods().items() if each["spec"].get("nodeName")}
 
 
-def scraped(address: str) -> dict[str, list[dict[str, str]]]:
+def scraped(address: str, job: str = JOB) -> dict[str, list[dict[str, str]]]:
     """Series by the name of their samples: labels, with those that Prometheus adds."""
     with urllib.request.urlopen(f"http://{address}/metrics", timeout=60) as answer:
         text = answer.read().decode()
     found: dict[str, list[dict[str, str]]] = {}
-    added = {"job": JOB, "instance": address}
+    added = {"job": job, "instance": address}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
             found.setdefault(sample.name, []).append({**sample.labels, **added})
     return found
 
 
-def without_data(address: str, expressions: Mapping[str, str]) -> set[tuple[Any, ...]]:
+def without_data(
+    address: str, expressions: Mapping[str, str], job: str = JOB
+) -> set[tuple[Any, ...]]:
     """The selectors that match no series of a scrape."""
-    found = scraped(address)
+    found = scraped(address, job)
     return {
         (name, selector.metric, selector.matchers)
         for name, expression in expressions.items()
@@ -247,6 +275,14 @@ def test_every_expression_finds_data(address: str) -> None:
     assert len(EXPRESSIONS) + len(SHADOW) == len(ALL) + 2
     for name in ("AiokubeSchedulerExtenderIsDown", "AiokubeSchedulerExtenderFails"):
         assert f'unless on (extender) {IN_SHADOW}{{job="{JOB}"}}' in alerts()[name]
+
+
+def test_mixin_finds_data_but_for_the_panels_that_are_named(address: str) -> None:
+    found = mixin()
+    assert len(found) == 18 + 9 + 2
+    empty = {name for name, *_ in without_data(address, found, MIXIN_JOB)}
+    assert MIXIN_EMPTY <= empty <= MIXIN_EMPTY | MIXIN_RARE
+    assert all(selectors(e) for e in found.values() if "up{" not in e)
 
 
 @pytest.fixture(scope="module")
@@ -353,16 +389,22 @@ def test_dashboards_are_in_config_maps(helm: Helm) -> None:
     assert shown == [json.loads(file.read_text()) for file in DASHBOARDS if file.stem != "shadow"]
 
 
-@pytest.mark.parametrize("mode", ["scheduler", "shadow"])
+def test_promtool_accepts_the_rules_of_mixin() -> None:
+    subprocess.run([prometheus("promtool"), "check", "rules", MIXIN / "rules.yaml"], check=True)
+
+
+@pytest.mark.parametrize("mode", ["scheduler", "shadow", "mixin"])
 def test_prometheus_evaluates_every_expression(
     mode: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    address = request.getfixturevalue("address" if mode == "scheduler" else "shadow_address")
-    expressions = EXPRESSIONS if mode == "scheduler" else SHADOW
+    address = request.getfixturevalue("shadow_address" if mode == "shadow" else "address")
+    expressions = {"scheduler": EXPRESSIONS, "shadow": SHADOW, "mixin": mixin()}[mode]
+    job = MIXIN_JOB if mode == "mixin" else JOB
     program = prometheus("prometheus")
     config = {
-        "global": {"scrape_interval": "1s"},
-        "scrape_configs": [{"job_name": JOB, "static_configs": [{"targets": [address]}]}],
+        "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+        "scrape_configs": [{"job_name": job, "static_configs": [{"targets": [address]}]}],
+        "rule_files": [str(MIXIN / "rules.yaml")] if mode == "mixin" else [],
     }
     (tmp_path / "prometheus.yml").write_text(yaml.safe_dump(config))
     with reserved_port() as port, (tmp_path / "log").open("w") as log:
@@ -376,8 +418,15 @@ def test_prometheus_evaluates_every_expression(
         try:
             ask = f"http://127.0.0.1:{port}/api/v1/query?query="
             wait_for(
-                "scrapes", lambda: value(ask, f'count_over_time(up{{job="{JOB}"}}[1m]) > 3') != []
+                "scrapes", lambda: value(ask, f'count_over_time(up{{job="{job}"}}[1m]) > 3') != []
             )
+            if mode == "mixin":
+                recorded = (
+                    'count(count by (__name__, quantile) ({__name__=~"cluster_quantile:.*"}))'
+                )
+                wait_for(
+                    "rules", lambda: [each["value"][1] for each in value(ask, recorded)] == ["9"]
+                )
             empty = [
                 name
                 for name, expression in expressions.items()
@@ -387,7 +436,10 @@ def test_prometheus_evaluates_every_expression(
         finally:
             process.kill()
             process.wait()
-    assert empty == []
+    if mode == "mixin":
+        assert MIXIN_EMPTY <= set(empty) <= MIXIN_EMPTY | MIXIN_RARE
+    else:
+        assert empty == []
 
 
 def as_value(expression: str) -> str:
