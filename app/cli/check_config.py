@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Final
@@ -10,8 +10,9 @@ from typing import Final
 import click
 import msgspec
 
-from app.cli.flags import features_of
+from app.cli.flags import chosen, version_flags
 from app.cli.process import explained
+from app.model.features import OLDEST, Features, FeaturesError
 from app.plugins import registry
 from app.scheduler.profiles import plugin_problems
 from app.settings.check import Checked, as_object, as_text
@@ -29,21 +30,20 @@ _COLOURS: Final = (
 @click.command("check-config")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text")
-@click.option(
-    "--feature-gates", metavar="NAME=true,...", help="As for run: gates add default plugins."
-)
 @click.pass_context
 def _check_config(
-    context: click.Context, files: tuple[str, ...], output: str, feature_gates: str | None
+    context: click.Context, /, files: tuple[str, ...], output: str, **given: str | None
 ) -> None:
     """Validate configuration FILEs; - is standard input.
 
     Prints every mistake with its line, or the resulting plugins and extenders of a file. Installed third-party plugins are
     known. Exits with 1 if the scheduler could not start with one of the files.
     """
-    with explained(registry.RegistryError):
+    with explained(registry.RegistryError, FeaturesError):
+        version, gates = chosen(given)
+        features = Features.of(version or OLDEST, gates)
         classes = registry.registry(entry_points(group=registry.GROUP))
-    checked = [_check(file, classes, features_of(feature_gates)) for file in files]
+    checked = [_check(file, classes, features) for file in files]
     if output == "json":
         value = msgspec.json.encode([as_object(each) for each in checked])
         click.echo(msgspec.json.format(value).decode())
@@ -59,13 +59,13 @@ def _coloured(text: str) -> str:
     return text
 
 
-def _check(file: str, classes: Mapping[str, type], features: Collection[str]) -> Checked:
+def _check(file: str, classes: Mapping[str, type], features: Features) -> Checked:
     name, text = (STDIN if file == "-" else file), ""
     known = registry.capabilities(classes)
     try:
         text = decode_text(content(file, name), name)
-        loaded = load(text, name=name, capabilities=known)
-        problems = plugin_problems(loaded, classes)
+        loaded = load(text, name=name, capabilities=known, features=features)
+        problems = plugin_problems(loaded, classes, features)
         profiles = loaded.to_plain(known, features)
     except ConfigurationError as error:
         return Checked(name, text, error)
@@ -83,5 +83,7 @@ def content(file: str, name: str) -> bytes:
         message = f"cannot be read: {error.strerror or error}"
         raise ConfigurationError([Problem(0, 0, "", message)], source=name) from error
 
+
+_check_config.params += list(version_flags())
 
 command: Final = _check_config

@@ -9,6 +9,8 @@ from typing import Any, Final
 
 import click
 
+from app.model.features import Features, check_gates, read_gates, read_version
+from app.model.gates import VERSIONS
 from app.model.gotext import Duration, DurationError
 
 _POLICY: Final = (
@@ -163,6 +165,7 @@ def joined(_context: click.Context, _flag: click.Parameter, values: tuple[str, .
 
 _FILES: Final = "Configuration"
 _API: Final = "API server"
+_RULES: Final = "Rules"
 _ELECTION: Final = "Leader election (wins over the configuration file)"
 _SERVING: Final = "Serving"
 _LOGS: Final = "Logs"
@@ -171,7 +174,14 @@ _DEFAULT: Final = "default: what the file says, or"
 
 def flags() -> list[click.Parameter]:
     """All options except those of serving: first those with effect, then the others, hidden."""
-    return [*_file_flags(), *_api_flags(), *_election_flags(), *_other_flags(), *_without_effect()]
+    return [
+        *_file_flags(),
+        *_api_flags(),
+        *version_flags(),
+        *_election_flags(),
+        *_other_flags(),
+        *_without_effect(),
+    ]
 
 
 def _file_flags() -> Iterator[Flag]:
@@ -194,6 +204,26 @@ def _api_flags() -> Iterator[Flag]:
     yield text_flag("--kube-api-qps", _API, f"{only}requests per second (50).", type=float)
     yield text_flag("--kube-api-burst", _API, f"{only}requests at once (100).", type=read_number)
     yield text_flag("--kube-api-content-type", _API, f"{only}no effect: JSON is used.")
+
+
+def version_flags() -> Iterator[Flag]:
+    """The flags that choose the rules."""
+    yield text_flag(
+        "--emulated-version",
+        _RULES,
+        f"Decide as kube-scheduler of this version does: {', '.join(VERSIONS)}; default: as the API server's version does.",
+        multiple=True,
+        callback=joined,
+        metavar="VERSION",
+    )
+    yield text_flag(
+        "--feature-gates",
+        _RULES,
+        "kube-scheduler's feature gates.",
+        multiple=True,
+        callback=joined,
+        metavar="NAME=true,...",
+    )
 
 
 def _election_flags() -> Iterator[Flag]:
@@ -249,7 +279,7 @@ _OWN_REVIEWS: Final = (
     "the scheduler's own credentials are used for reviews; a review that fails is an error"
 )
 _NO_FRONT_PROXY: Final = "users are not taken from headers"
-_GATES: Final = "features are those that kube-scheduler 1.36 has on by default"
+_NO_MINIMUM: Final = "features are those of --emulated-version"
 _HTTP2: Final = "HTTP/2 is not supported"
 _METRICS: Final = "all metrics are served, with all their labels"
 _LOGGING: Final = "the log is written line by line, at one verbosity"
@@ -271,9 +301,7 @@ WITHOUT_EFFECT: Final[Mapping[str, str]] = {
     "--requestheader-group-headers": _NO_FRONT_PROXY,
     "--requestheader-extra-headers-prefix": _NO_FRONT_PROXY,
     "--requestheader-uid-headers": _NO_FRONT_PROXY,
-    "--feature-gates": _GATES,
-    "--emulated-version": _GATES,
-    "--min-compatibility-version": _GATES,
+    "--min-compatibility-version": _NO_MINIMUM,
     "--show-hidden-metrics-for-version": _METRICS,
     "--disabled-metrics": _METRICS,
     "--allow-metric-labels": _METRICS,
@@ -288,114 +316,20 @@ WITHOUT_EFFECT: Final[Mapping[str, str]] = {
 }
 """kube-scheduler's flags (the last one is OpenShift's) that are accepted and do nothing: name -> why."""
 
-GATES: Final[Mapping[bool, frozenset[str]]] = {
-    True: frozenset(
-        [
-            "ClearingNominatedNodeNameAfterBinding",
-            "ComponentFlagz",
-            "ComponentStatusz",
-            "DRAAdminAccess",
-            "DRAConsumableCapacity",
-            "DRADeviceBindingConditions",
-            "DRADeviceTaints",
-            "DRAExtendedResource",
-            "DRAPartitionableDevices",
-            "DRAPrioritizedList",
-            "DRAResourceClaimDeviceStatus",
-            "DRAResourceClaimGranularStatusAuthorization",
-            "DRASchedulerFilterTimeout",
-            "DynamicResourceAllocation",
-            "InPlacePodLevelResourcesVerticalScaling",
-            "InPlacePodVerticalScaling",
-            "MatchLabelKeysInPodAffinity",
-            "MatchLabelKeysInPodTopologySpread",
-            "MutableCSINodeAllocatableCount",
-            "NodeDeclaredFeatures",
-            "NodeInclusionPolicyInPodTopologySpread",
-            "NominatedNodeNameForExpectation",
-            "OpportunisticBatching",
-            "PodLevelResources",
-            "PodObservedGenerationTracking",
-            "SchedulerAsyncPreemption",
-            "SchedulerPopFromBackoffQ",
-            "SchedulerQueueingHints",
-            "SidecarContainers",
-            "VolumeAttributesClass",
-        ]
-    ),
-    False: frozenset(
-        [
-            "CoordinatedLeaderElection",
-            "DRADeviceTaintRules",
-            "DRAListTypeAttributes",
-            "DRANodeAllocatableResources",
-            "DRAWorkloadResourceClaims",
-            "SchedulerAsyncAPICalls",
-            "StorageCapacityScoring",
-            "TaintTolerationComparisonOperators",
-            "VolumeLimitScaling",
-        ]
-    ),
-}
-"""The feature gates of kube-scheduler 1.36 that are on here, and those that are off: not built."""
 
+def chosen(given: Mapping[str, Any]) -> tuple[str | None, Mapping[str, bool]]:
+    """What --emulated-version and --feature-gates say: the version, None without one, and the gates.
 
-SWITCHES: Final = frozenset(
-    {
-        "GangScheduling",
-        "GenericWorkload",
-        "TopologyAwareWorkloadScheduling",
-        "WorkloadAwarePreemption",
-    }
-)
-"""The feature gates that can be turned on."""
-
-_NEEDS: Final[Mapping[str, str]] = {
-    "GangScheduling": "GenericWorkload",
-    "TopologyAwareWorkloadScheduling": "GenericWorkload",
-    "WorkloadAwarePreemption": "GangScheduling",
-}
-
-
-def features_of(text: str | None) -> frozenset[str]:
-    """The gates of SWITCHES that --feature-gates turns on; the last value of a name counts."""
-    given = {name: value in _TRUE for name, value in _gates(text)}
-    return frozenset(name for name in SWITCHES if given.get(name))
-
-
-def mistake_in_gates(text: str | None) -> str:
-    """Why kube-scheduler would not start with these --feature-gates; empty if it would, or if it alone knows."""
-    for name, value in _gates(text):
-        if value is None:
-            return f"missing bool value for {name}"
-        if value not in _TRUE | _FALSE:
-            return f"invalid value of {name}={value}"
-    enabled = features_of(text)
-    for name, needed in _NEEDS.items():
-        if name in enabled and needed not in enabled:
-            return f"{name} is enabled, but depends on features that are disabled: [{needed}]"
-    return ""
-
-
-def _gates(text: str | None) -> Iterator[tuple[str, str | None]]:
-    """Names and values in --feature-gates; ``kube:`` before a name is the default component."""
-    for part in filter(None, map(str.strip, (text or "").split(","))):
-        name, equals, value = part.removeprefix("kube:").partition("=")
-        yield name, value if equals else None
-
-
-def gates_without_effect(text: str) -> str:
-    """The settings in --feature-gates that have no effect (docs/spec/README.md#feature-gates), by reason; else empty."""
-    found: dict[str, list[str]] = {}
-    for name, value in _gates(text):
-        if value in _TRUE and name in GATES[False]:
-            found.setdefault("not built", []).append(name)
-        elif value in _FALSE and name in GATES[True]:
-            found.setdefault("always on", []).append(name)
-        elif value not in _TRUE | _FALSE or name not in GATES[True] | GATES[False] | SWITCHES:
-            part = name if value is None else f"{name}={value}"
-            found.setdefault("not known here", []).append(part)
-    return "; ".join(f"{why}: {', '.join(names)}" for why, names in found.items())
+    Raises FeaturesError, also for gates that no version takes.
+    """
+    text = given["emulated_version"]
+    version = None if text is None else read_version(text)
+    gates = read_gates(given["feature_gates"])
+    if version is not None:
+        Features.of(version, gates)
+    else:
+        check_gates(gates)
+    return version, gates
 
 
 _BOOLEANS: Final = frozenset(
@@ -420,6 +354,4 @@ def _without_effect() -> Iterator[Flag]:
         value: dict[str, Any] = {}
         if name in _BOOLEANS:
             value = {"is_flag": False, "flag_value": "true", "type": read_boolean}
-        elif name == "--feature-gates":
-            value = {"multiple": True, "callback": joined}
         yield Flag([name], section="", hidden=True, **value)

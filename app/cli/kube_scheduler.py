@@ -2,7 +2,7 @@
 
 It is the program itself under another name: a link or a copy, which the image has at /usr/local/bin/kube-scheduler. Here it
 differs from ``run`` (docs/spec/endpoints.md#flags): ``--version`` has kube-scheduler's form, booleans take no separate value,
-``--kubeconfig`` is ignored with ``--config``, wrong values of feature gates are refused, an address is an IP address, and being
+``--kubeconfig`` is ignored with ``--config``, an address is an IP address, and being
 stopped without leader election is a failure. Every mistake is one line and status 1.
 """
 
@@ -21,7 +21,6 @@ from app.cli.flags import (
     FlagCommand,
     attribute,
     flags,
-    mistake_in_gates,
     read_boolean,
     read_number,
     read_seconds,
@@ -144,8 +143,6 @@ def _is_boolean(flag: click.Parameter) -> bool:
 
 def _run(**given: Any) -> None:
     logs.configure(logging_format=given["logging_format"], verbosity=given["verbosity"])
-    if mistake := mistake_in_gates(given["feature_gates"]):
-        raise click.UsageError(mistake)
     given |= dict(_as_there(given))
     _check_values(given)
     with explained(*EXPECTED):

@@ -13,9 +13,8 @@ from app.cli.flags import (
     FlagCommand,
     attribute,
     boolean_flag,
-    features_of,
+    chosen,
     flags,
-    gates_without_effect,
     joined,
     read_port,
     read_seconds,
@@ -26,6 +25,7 @@ from app.cli.process import explained, run_loop
 from app.cli.root import version_option
 from app.extender.config import ExtenderConfigError
 from app.kube.errors import ConnectionSettingsError
+from app.model.features import Features, FeaturesError
 from app.model.gotext import Duration
 from app.plugins.registry import RegistryError
 from app.runtime import logs
@@ -123,6 +123,7 @@ EXPECTED: Final = (
     ConfigurationError,
     ConnectionSettingsError,
     ExtenderConfigError,
+    FeaturesError,
     PluginError,
     RegistryError,
     ServingError,
@@ -149,9 +150,11 @@ def start(loaded: Loaded, given: Mapping[str, Any]) -> int:
 
 
 def configuration(given: Mapping[str, Any]) -> Loaded:
-    """The configuration file with the flags applied. Raises ConfigurationError, after logging its warnings."""
+    """The configuration file with the flags applied. Raises FeaturesError, and ConfigurationError after logging its warnings."""
+    version, gates = chosen(given)
+    features = None if version is None else Features.of(version, gates)
     try:
-        loaded = load(Path(given["config"])) if given["config"] else None
+        loaded = load(Path(given["config"]), features=features) if given["config"] else None
         return apply_flags(loaded, Flags(**{name: given[name] for name in Flags.__struct_fields__}))
     except ConfigurationError as error:
         _warn(error.warnings, error.source)
@@ -167,10 +170,7 @@ def _without_effect(given: Mapping[str, Any]) -> Iterator[str]:
     """A sentence for each flag that was given and does nothing."""
     for flag, reason in WITHOUT_EFFECT.items():
         value = given[attribute(flag)]
-        if flag == "--feature-gates" and value is not None:
-            if names := gates_without_effect(value):
-                yield f"{flag} has no effect: {reason}; {names}"
-        elif value is not None:
+        if value is not None:
             yield f"{flag} has no effect: {reason}"
 
 
@@ -185,6 +185,7 @@ def _write_configuration(loaded: Loaded, file: Path) -> None:
 def _options(given: Mapping[str, Any]) -> RunOptions:
     """The options that are not in the configuration file."""
     serving = serving_options(given)
+    version, gates = chosen(given)
     return RunOptions(
         config=Path(given["config"]) if given["config"] else None,
         master=given["master"],
@@ -193,7 +194,8 @@ def _options(given: Mapping[str, Any]) -> RunOptions:
         max_unschedulable_seconds=given["pod_max_in_unschedulable_pods_duration"],
         serving=serving,
         flags=_flags(given, serving),
-        features=features_of(given["feature_gates"]),
+        version=version,
+        features=gates,
     )
 
 

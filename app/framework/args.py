@@ -131,10 +131,12 @@ class PodTopologySpreadArgs(msgspec.Struct, frozen=True):
 
 
 class VolumeBindingArgs(msgspec.Struct, frozen=True):
-    """The time limit for binding volumes."""
+    """The time limit for binding volumes, and how nodes are scored by their storage."""
 
     bind_timeout_seconds: int = 600
     """0 for no waiting."""
+    shape: tuple[UtilizationShapePoint, ...] = ()
+    """Empty for the default."""
 
 
 InTreeArgs = (

@@ -8,6 +8,7 @@ import numpy as np
 
 from app.model.clock import Clock
 from app.model.devices import ResourceClaim
+from app.model.features import RECORDED, Features
 from app.model.pod import Pod
 from app.model.pod_groups import AnyPodGroup
 from app.model.status import Status
@@ -198,7 +199,16 @@ class _NoTime:
 class Handle:
     """The second argument of a plugin's constructor: the scheduler's view of the cluster."""
 
-    __slots__ = ("clock", "cluster", "nominator", "profile_name", "rng", "table", "waiting")
+    __slots__ = (
+        "clock",
+        "cluster",
+        "features",
+        "nominator",
+        "profile_name",
+        "rng",
+        "table",
+        "waiting",
+    )
 
     def __init__(
         self,
@@ -210,12 +220,15 @@ class Handle:
         rng: np.random.Generator | None = None,
         waiting: WaitingPods | None = None,
         clock: Clock | None = None,
+        features: Features = RECORDED,
     ) -> None:
         #: The nodes and the pods on them, assumed ones included.
         self.table: Final = table
         #: All other kinds: volumes, namespaces, services, disruption budgets.
         self.cluster: Final = cluster
         self.profile_name: Final = profile_name
+        #: The rules of the version of Kubernetes that is followed.
+        self.features: Final = features
         #: The nominated pods by node.
         self.nominator: Final = nominator or Nominator(lambda _pod: True)
         #: The random number generator, for ties and offsets.

@@ -5,7 +5,7 @@ Amounts are summed exactly in nano-units and rounded once, into scheduler units:
 """
 
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 import msgspec
@@ -111,6 +111,8 @@ class StatusResources(msgspec.Struct, frozen=True):
     pod: ResourceRequirements | None = None
     allocated: Resources | None = None
     infeasible: bool = False
+    #: Whether sums over the pod are compared, as from Kubernetes 1.37 on, not the resources of each container.
+    sums: bool = False
 
 
 class PodResources(msgspec.Struct, frozen=True):
@@ -212,6 +214,63 @@ class _Sum:
         return _largest((total, largest))
 
 
+def _in_spec(container: Container, _status: ContainerStatus | None, *, infeasible: bool) -> Amounts:  # noqa: ARG001 - one of three
+    return exact(container.resources.requests if container.resources else None)
+
+
+def _allocated(
+    container: Container, status: ContainerStatus | None, *, infeasible: bool
+) -> Amounts:
+    if status is not None and status.allocated_resources is not None:
+        return exact(status.allocated_resources)
+    return {} if infeasible else _in_spec(container, status, infeasible=False)
+
+
+def _actuated(container: Container, status: ContainerStatus | None, *, infeasible: bool) -> Amounts:
+    if (
+        status is not None
+        and status.resources is not None
+        and status.resources.requests is not None
+    ):
+        return exact(status.resources.requests)
+    return _allocated(container, status, infeasible=infeasible)
+
+
+class _SumOf(_Sum):
+    """Adds up what a function says of each container, init containers included."""
+
+    def __init__(
+        self,
+        status: StatusResources,
+        defaults: Mapping[str, int],
+        amounts: Callable[..., Amounts],
+    ) -> None:
+        super().__init__(status, defaults)
+        self._containers: Final = status.containers
+        self._infeasible: Final = status.infeasible
+        self._amounts: Final = amounts
+
+    def container(self, container: Container, *, resizable: bool = True) -> Amounts:  # noqa: ARG002 - as in _Sum
+        """What the function says of one container."""
+        status = self._containers.get(container.name)
+        amounts = self._amounts(container, status, infeasible=self._infeasible)
+        return {**self._defaults, **amounts}
+
+
+def _largest_sum(spec: PodSpec, status: StatusResources, defaults: Mapping[str, int]) -> Amounts:
+    """The largest of what the spec, the allocated and the actuated resources add up to.
+
+    The spec does not count if the resize is infeasible. Sums that the kubelet has written for the whole pod take precedence.
+    """
+    sums = [] if status.infeasible else [_SumOf(status, defaults, _in_spec).pod(spec)]
+    running = None if status.pod is None else status.pod.requests
+    if running is not None and status.allocated is not None:
+        sums += [exact(running), exact(status.allocated)]
+    else:
+        sums += [_SumOf(status, defaults, amounts).pod(spec) for amounts in (_actuated, _allocated)]
+    return _largest(sums)
+
+
 class _LimitSum(_Sum):
     """Adds up limits instead of requests."""
 
@@ -242,6 +301,8 @@ def _pod_level_with_status(spec: PodSpec, status: StatusResources | None) -> Amo
     running = exact(status.pod.requests)
     allocated = exact(status.allocated)
     seen = _largest((running, allocated) if status.infeasible else (own, running, allocated))
+    if status.sums:
+        return {name: nanos for name, nanos in seen.items() if _pod_level_name(name)}
     return {name: seen.get(name, 0) for name in own}
 
 
@@ -259,7 +320,11 @@ def pod_requests(
     missing cpu and memory requests of each container by kube-scheduler's defaults, ``defaults`` by others. Raises
     QuantityError for invalid quantities.
     """
-    total = _Sum(status, _NONZERO_DEFAULTS if nonzero else defaults or {}).pod(spec)
+    missing = _NONZERO_DEFAULTS if nonzero else defaults or {}
+    if status is not None and status.sums:
+        total = _largest_sum(spec, status, missing)
+    else:
+        total = _Sum(status, missing).pod(spec)
     if pod_level:
         total.update(_pod_level_with_status(spec, status))
     _add(total, exact(spec.overhead))

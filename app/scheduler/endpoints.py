@@ -69,6 +69,7 @@ class Endpoints:
                 wall=scheduler.parts.clock.wall,
                 paths=lambda: (route.path for route in self.routes),
                 leading=self._leading_in_words,
+                features=scheduler.features,
             ).routes(),
             *self._extender_routes(),
             *self.feed.routes(),

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from app.kube.watch_decoder import ResourceKind
 from app.model import devices, objects, pod_groups, storage
+from app.model.features import RECORDED, Features, Rule
 from app.model.pod import Pod
 from app.wire.kube import NodeDecoder, ObjectDecoder, PodDecoder, decoder_for
 from app.wire.pods import KeepRaw
@@ -31,7 +32,10 @@ _OTHERS: Final[dict[type[objects.Named], tuple[str, Collection[str]]]] = {
     storage.PersistentVolumeClaim: ("/api/v1/persistentvolumeclaims", _VOLUMES),
     storage.StorageClass: ("/apis/storage.k8s.io/v1/storageclasses", _VOLUMES),
     storage.CSINode: ("/apis/storage.k8s.io/v1/csinodes", {"NodeVolumeLimits", "VolumeBinding"}),
-    storage.CSIDriver: ("/apis/storage.k8s.io/v1/csidrivers", {"VolumeBinding"}),
+    storage.CSIDriver: (
+        "/apis/storage.k8s.io/v1/csidrivers",
+        {"VolumeBinding", "NodeVolumeLimits"},
+    ),
     storage.CSIStorageCapacity: ("/apis/storage.k8s.io/v1/csistoragecapacities", {"VolumeBinding"}),
     storage.VolumeAttachment: ("/apis/storage.k8s.io/v1/volumeattachments", {"NodeVolumeLimits"}),
     devices.DeviceClass: ("/apis/resource.k8s.io/v1/deviceclasses", _DEVICES),
@@ -52,9 +56,15 @@ _OLDER_GROUPS: Final = (
 NAMES: Final = frozenset({"Pod", "Node", *(kind.__name__ for kind in _OTHERS)})
 
 
-def pods(*, keep_raw: KeepRaw | bool, keep_bound_raw: bool) -> ResourceKind[Pod]:
+def pods(
+    *, keep_raw: KeepRaw | bool, keep_bound_raw: bool, features: Features = RECORDED
+) -> ResourceKind[Pod]:
     """Pods that have not ended; their JSON is kept where extenders need it (see PodDecoder)."""
-    decoder = PodDecoder(keep_raw=keep_raw, keep_bound_raw=keep_bound_raw)
+    decoder = PodDecoder(
+        keep_raw=keep_raw,
+        keep_bound_raw=keep_bound_raw,
+        sums_of_resize=Rule.SumsOfResize in features.rules,
+    )
     return ResourceKind("Pod", "/api/v1/pods", decoder, LIVE_PODS)
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import msgspec
 
+from app.model.features import OLDEST
 from app.serving.options import ServingOptions
 
 
@@ -21,7 +22,9 @@ class RunOptions(msgspec.Struct, frozen=True):
     shutdown_seconds: float = 10.0
     #: The flags as given, shown on the endpoint /flagz: name -> value.
     flags: Mapping[str, str] = {}
-    #: The feature gates that are turned on, of those that can be (app.cli.flags.SWITCHES).
-    features: frozenset[str] = frozenset()
+    #: The version whose rules hold; None for that of the API server.
+    version: str | None = OLDEST
+    #: The feature gates that are set, or the names of those that are on.
+    features: Mapping[str, bool] | frozenset[str] = frozenset()
     #: Seed of the random numbers for ties and jitter; None draws one.
     seed: int | None = None

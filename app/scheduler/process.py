@@ -34,6 +34,7 @@ from app.kube.leaders import Leader
 from app.kube.leases import LeaseClient
 from app.kube.reviews import Reviews, reviewing
 from app.model.clock import Clock
+from app.model.features import Features
 from app.model.selectors import Labels
 from app.observe.metrics import gauges
 from app.observe.telemetry import Telemetry
@@ -44,6 +45,7 @@ from app.runtime.shortages import SHORTAGES
 from app.runtime.signals import StopRequest, handled
 from app.runtime.tasks import spawn_eternal
 from app.scheduler import degradation
+from app.scheduler.api_version import RulesChooser
 from app.scheduler.election.elector import Callbacks, ElectionOutcome, LeaseElector, new_identity
 from app.scheduler.election.rules import ElectionSettings, request_timeout
 from app.scheduler.extenders import make_chain
@@ -115,10 +117,18 @@ class _Clients(NamedTuple):
 
 
 async def run(loaded: Loaded, options: RunOptions) -> int:
-    """Runs the scheduler until it is asked to stop (returns 0) or loses its lease (returns 1)."""
-    gc.set_threshold(*_GC_WHILE_FILLING)
+    """Runs the scheduler until it is asked to stop (returns 0) or loses its lease (returns 1).
+
+    When other rules hold since the API server was upgraded, the process ends as if it were asked to stop, and another one begins.
+    """
     with StopRequest().installed() as stop:
-        return await Process(loaded, options, stop.requested, SystemClock()).run()
+        while True:
+            gc.unfreeze()
+            gc.set_threshold(*_GC_WHILE_FILLING)
+            process = Process(loaded, options, stop.requested, SystemClock())
+            status = await process.run()
+            if status != EXIT_STOPPED or stop.requested.is_set():
+                return status
 
 
 def _import_endpoints() -> None:
@@ -150,6 +160,8 @@ class Process:
         self._scheduler: Scheduler | None = None
         self._leading: Final = asyncio.Event()
         self._stopped_leading: Final = asyncio.Event()
+        #: Set when other rules hold since the API server was upgraded.
+        self._outdated: Final = asyncio.Event()
         self._identity: Final = new_identity(socket.gethostname())
         #: URL of the endpoints; empty while nothing is served.
         self._server = ""
@@ -201,7 +213,11 @@ class Process:
             EventRecorder(clients.events, host=host, rng=self._rng, api="v1"),
         )
         self._elector = self._make_elector(clients.lease, events.lease)
-        scheduler = self._make_scheduler(clients.main, events.pods, group, chain)
+        chooser = RulesChooser(
+            clients.events, self._options.version, self._options.features, asyncio.sleep
+        )
+        features = await chooser.choose()
+        scheduler = self._make_scheduler(clients.main, events.pods, group, chain, features)
         self._scheduler = scheduler
         self._register_gauges(scheduler, events.pods)
         self._check_limits(scheduler, chain)
@@ -211,7 +227,15 @@ class Process:
             spawn_eternal(group, events.lease.run(), name="lease events")
             spawn_eternal(group, self._telemetry.lag.run(), name="event loop lag")
             spawn_eternal(group, return_free_memory(), name="free memory")
+            if self._options.version is None:
+                spawn_eternal(group, self._watch_version(chooser, features), name="API version")
             return await self._lead(group, scheduler, events)
+
+    async def _watch_version(self, chooser: RulesChooser, features: Features) -> None:
+        """Ends the process when other rules hold."""
+        await chooser.until_upgraded(features)
+        self._outdated.set()
+        await asyncio.Event().wait()
 
     async def _lead(
         self, group: asyncio.TaskGroup, scheduler: Scheduler, events: _Recorders
@@ -243,7 +267,7 @@ class Process:
     ) -> int:
         log.info("Scheduling")
         await self._unless_stopped("schedule", scheduler.loop.run())
-        if campaign is not None and not self._stop.is_set():
+        if campaign is not None and self._stopped_leading.is_set():
             log.error("Leaderelection lost")
             scheduler.releases.close()
             await campaign
@@ -263,14 +287,12 @@ class Process:
 
     async def _unless_stopped(self, name: str, work: Coroutine[Any, Any, object]) -> bool:
         """True if ``work`` is done before a stop is requested or the lease is lost; otherwise cancels it and returns False."""
-        if self._stop.is_set() or self._stopped_leading.is_set():
+        reasons = (self._stop, self._stopped_leading, self._outdated)
+        if any(reason.is_set() for reason in reasons):
             work.close()
             return False
         doing = asyncio.create_task(work, name=name)
-        ends = [
-            asyncio.create_task(self._stop.wait(), name="wait for a request to stop"),
-            asyncio.create_task(self._stopped_leading.wait(), name="wait for the end of leading"),
-        ]
+        ends = [asyncio.create_task(reason.wait(), name="wait for the end") for reason in reasons]
         try:
             await asyncio.wait([doing, *ends], return_when=asyncio.FIRST_COMPLETED)
             if doing.done():
@@ -399,6 +421,7 @@ class Process:
         events: EventRecorder,
         group: asyncio.TaskGroup,
         chain: ExtenderChain,
+        features: Features,
     ) -> Scheduler:
         classes = registry.registry(entry_points(group=registry.GROUP))
         return Scheduler(
@@ -408,7 +431,7 @@ class Process:
             api=ApiServer(client, events, self.may_write),
             chain=chain,
             max_unschedulable_seconds=self._options.max_unschedulable_seconds,
-            features=self._options.features,
+            features=features,
         )
 
     # ------------------------------------------------------------ metrics, checks, endpoints
@@ -425,6 +448,7 @@ class Process:
         )
         gauges.register_credentials(families, self._credential_failures)
         gauges.register_build(families, _version())
+        gauges.register_features(families, scheduler.features)
 
     def _degradation(
         self, scheduler: Scheduler, chain: ExtenderChain, events: EventRecorder
@@ -515,7 +539,7 @@ class Process:
             scheduler,
             self._telemetry,
             self._elector,
-            stopping=self._stop.is_set,
+            stopping=lambda: self._stop.is_set() or self._outdated.is_set(),
             flags=self._options.flags,
             version=_version(),
             degradation=checks,

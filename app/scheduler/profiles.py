@@ -13,6 +13,7 @@ from app.framework.probe import NULL_PROBE, Probe
 from app.framework.profile import ProfilePlugins, resolve_plugins
 from app.framework.runner import ANY_CHANGE, Framework, ProfileHandle
 from app.model.clock import Clock
+from app.model.features import RECORDED, Features, Rule
 from app.plugins.gang_scheduling import GangScheduling
 from app.plugins.registry import capabilities
 from app.settings.load import Loaded
@@ -54,6 +55,7 @@ def build_framework(
     waiting: WaitingPods | None = None,
     clock: Clock | None = None,
     probe: Probe = NULL_PROBE,
+    features: Features = RECORDED,
 ) -> Framework:
     """The framework of one profile. Raises PluginError."""
     handle = ProfileHandle(
@@ -64,6 +66,7 @@ def build_framework(
         rng=rng,
         waiting=waiting,
         clock=clock,
+        features=features,
     )
     instances = {
         name: _make(name, profile, classes, handle) for name in sorted(plugin_names([profile]))
@@ -88,6 +91,7 @@ def build_state(
     clock: Clock | None = None,
     probe: Probe = NULL_PROBE,
     notify: Callable[[], None] = lambda: None,
+    features: Features = RECORDED,
 ) -> tuple[SchedulerState, Mapping[str, Framework]]:
     """An empty state, and the frameworks by scheduler name. Raises PluginError.
 
@@ -109,6 +113,7 @@ def build_state(
                 waiting=waiting,
                 clock=clock,
                 probe=probe,
+                features=features,
             )
         return make_queue(frameworks, nominator)
 
@@ -119,7 +124,9 @@ def build_state(
     return state, frameworks
 
 
-def queue_plugins(frameworks: Mapping[str, Framework], *, extended: bool = False) -> QueuePlugins:
+def queue_plugins(
+    frameworks: Mapping[str, Framework], *, extended: bool = False, features: Features = RECORDED
+) -> QueuePlugins:
     """The plugins' part in the queue. ``extended``: whether there are extenders."""
     first = next(iter(frameworks.values()))
     sort: QueueSortPlugin = first.plugins.at("queueSort")[0]  # every profile has exactly one
@@ -130,7 +137,10 @@ def queue_plugins(frameworks: Mapping[str, Framework], *, extended: bool = False
     return QueuePlugins(
         sort.sort_key,
         lambda pod: checks.get(pod.spec.scheduler_name, ()),
-        {name: _hints(framework, extended=extended) for name, framework in frameworks.items()},
+        {
+            name: _hints(framework, extended=extended, features=features)
+            for name, framework in frameworks.items()
+        },
     )
 
 
@@ -147,12 +157,14 @@ def _make(
     return plugin
 
 
-def plugin_problems(loaded: Loaded, classes: Mapping[str, type]) -> tuple[Problem, ...]:
+def plugin_problems(
+    loaded: Loaded, classes: Mapping[str, type], features: Features = RECORDED
+) -> tuple[Problem, ...]:
     """The errors that instantiating each plugin raises, most likely about its arguments.
 
     Raises ConfigurationError if the configuration does not determine which plugins run.
     """
-    profiles = loaded.to_plain(capabilities(classes))
+    profiles = loaded.to_plain(capabilities(classes), features)
     sources = loaded.settings.configuration.profiles
     findings = [
         finding
@@ -182,7 +194,9 @@ def plugin_names(profiles: Iterable[Profile]) -> frozenset[str]:
     )
 
 
-def _hints(framework: Framework, *, extended: bool) -> tuple[HintRegistration, ...]:
+def _hints(
+    framework: Framework, *, extended: bool, features: Features
+) -> tuple[HintRegistration, ...]:
     """The hint registrations of a profile. Extenders do not say what their pods wait for, so any event wakes these.
 
     See docs/spec/cluster-events.md#registration.
@@ -193,4 +207,6 @@ def _hints(framework: Framework, *, extended: bool) -> tuple[HintRegistration, .
     ]
     if extended:
         given += [HintRegistration(each.event, EXTENDER) for each in ANY_CHANGE]
+    if Rule.TaintsWakeFew in features.rules:
+        return tuple(given)
     return with_taint_registrations(given)

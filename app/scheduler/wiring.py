@@ -19,6 +19,7 @@ from app.kube.resource_claims import ResourceClaimRequests
 from app.kube.watch_decoder import ResourceKind
 from app.kube.writer import KubeWriter
 from app.model.devices import ResourceClaim
+from app.model.features import as_features
 from app.model.objects import Namespace, Node
 from app.model.pod import Pod
 from app.model.pod_groups import GroupKey, LabelledPodGroup, PodGroup
@@ -96,10 +97,12 @@ class Scheduler:
         max_unschedulable_seconds: float = MAX_IN_UNSCHEDULABLE_SECONDS,
         features: Collection[str] = (),
     ) -> None:
-        """``features``: kube-scheduler's feature gates that are turned on (app.cli.flags.SWITCHES).
+        """``features``: the rules that hold; of mere names of gates, those of the oldest version.
 
         Raises ConfigurationError, PluginError.
         """
+        self.features: Final = as_features(features)
+        features = self.features
         plain = loaded.to_plain(capabilities(plugin_classes), features)
         profiles = [with_gang_scheduling(profile) for profile in plain]
         self._runtime: Final = runtime
@@ -164,7 +167,7 @@ class Scheduler:
             frameworks: Mapping[str, Framework], nominator: Nominator
         ) -> SchedulingQueue:
             return SchedulingQueue(
-                queue_plugins(frameworks, extended=bool(self.chain)),
+                queue_plugins(frameworks, extended=bool(self.chain), features=self.features),
                 nominator,
                 times=RetryTimes(
                     config.pod_initial_backoff_seconds,
@@ -186,6 +189,7 @@ class Scheduler:
             clock=self._clock,
             probe=self._telemetry.probe,
             notify=self._notify,
+            features=self.features,
         )
 
     def _group_of(self, pod: Pod) -> GroupKey | None:
@@ -197,7 +201,11 @@ class Scheduler:
         self, plugins: frozenset[str], features: Collection[str]
     ) -> list[Informer[Any]]:
         chain = self.chain
-        pods = kinds.pods(keep_raw=chain.may_concern, keep_bound_raw=wants_whole_victims(chain))
+        pods = kinds.pods(
+            keep_raw=chain.may_concern,
+            keep_bound_raw=wants_whole_victims(chain),
+            features=self.features,
+        )
         nodes = self._make_informer(Node, kinds.nodes(keep_raw=wants_whole_nodes(chain)))
         foreign = not plugins <= IN_TREE_CAPABILITIES.keys()
         also = (Namespace,) if selects_namespaces(chain) else ()

@@ -11,6 +11,7 @@ from aiohttp import web
 from aiohttp.hdrs import METH_HEAD
 from prometheus_client import CollectorRegistry
 
+from app.model.features import RECORDED, Features
 from app.model.pod import Pod
 from app.observe.metrics.exposition import CONTENT_TYPE, exposition
 from app.observe.metrics.resources import pod_resource_metrics
@@ -20,8 +21,6 @@ from app.settings.extension import AiokubeSchedulerConfiguration
 from app.settings.load import Settings
 from app.wire.sanitize import encode
 
-#: The version of kube-scheduler whose behaviour is reproduced.
-EMULATED: Final = "1.36"
 JSON: Final = "application/json"
 #: Long answers produced at a time, and answers to /metrics, so that many requests cannot keep the process busy.
 AT_ONCE: Final = 2
@@ -143,6 +142,7 @@ class AboutPages:
         wall: Callable[[], float],
         paths: Callable[[], Iterable[str]],
         leading: Callable[[], str],
+        features: Features = RECORDED,
     ) -> None:
         """``flags``: those of the command line; ``leading`` returns a text that says whether this process leads."""
         self._settings: Final = settings
@@ -151,6 +151,7 @@ class AboutPages:
         self._wall: Final = wall
         self._paths: Final = paths
         self._leading: Final = leading
+        self._features: Final = features
         self._started: Final = wall()
 
     def routes(self) -> list[web.RouteDef]:
@@ -166,6 +167,11 @@ class AboutPages:
         config = {"componentconfig": to_dict(self._settings)}
         if self._settings.extension != AiokubeSchedulerConfiguration():
             config["extensionconfig"] = extension_to_dict(self._settings)
+        config["rules"] = {
+            "emulatedVersion": self._features.version,
+            "featureGates": sorted(self._features.gates),
+            "differentFrom1.36": [str(rule) for rule in self._features.changed_to(RECORDED)],
+        }
         return as_json(config)
 
     async def _statusz(self, request: web.Request) -> web.Response:
@@ -176,7 +182,7 @@ class AboutPages:
             "up": str(dt.timedelta(seconds=int(up))),
             "python version": platform.python_version(),
             "binary version": self._version,
-            "emulation version": EMULATED,
+            "emulation version": self._features.version,
             "leader": self._leading(),
             "paths": " ".join(paths),
         }
@@ -184,7 +190,7 @@ class AboutPages:
             "startTime": dt.datetime.fromtimestamp(int(self._started), dt.UTC),
             "uptimeSeconds": int(up),
             "binaryVersion": self._version,
-            "emulationVersion": EMULATED,
+            "emulationVersion": self._features.version,
             "paths": paths,
         }
         return _negotiated(request, "statusz", status, structured)

@@ -10,6 +10,7 @@ from pathlib import Path as File
 from typing import Any, Final, NamedTuple
 
 from app.framework.args import Profile
+from app.model.features import RECORDED, Features, as_features
 from app.model.gotext import Duration
 from app.settings.advice import advise, advise_extension
 from app.settings.args import ARGS
@@ -32,6 +33,7 @@ from app.settings.validation import (
     validate,
     validate_binders,
     validate_extension,
+    validate_features,
 )
 from app.settings.yaml import Document, YamlText, read_documents
 
@@ -210,12 +212,13 @@ class Loaded:
         """The profiles for the framework, given what each registered plugin implements and which feature gates are on.
 
         Raises ConfigurationError with kube-scheduler's start-up errors if plugins are unknown, in the wrong place,
-        listed twice, or if a queue sort or bind plugin is missing.
+        listed twice, if a queue sort or bind plugin is missing, or a field needs a gate that is off.
         """
-        config = self.settings.configuration
-        resolution = resolve(config.profiles, capabilities, features)
-        if resolution.findings:
-            problems = self.locator.problems(resolution.findings)
+        config, chosen = self.settings.configuration, as_features(features)
+        resolution = resolve(config.profiles, capabilities, chosen)
+        findings = (*resolution.findings, *validate_features(config, chosen))
+        if findings:
+            problems = self.locator.problems(findings)
             raise ConfigurationError(problems, source=self.source, warnings=self.warnings)
         return tuple(
             to_profile(
@@ -229,22 +232,27 @@ class Loaded:
 
 
 def load(
-    source: File | str, *, name: str | None = None, capabilities: Capabilities | None = None
+    source: File | str,
+    *,
+    name: str | None = None,
+    capabilities: Capabilities | None = None,
+    features: Features | None = RECORDED,
 ) -> Loaded:
     """Read a configuration from a file (``pathlib.Path``) or from its text (``str``).
 
     Raises ConfigurationError with all mistakes; those that ``Loaded.to_plain`` would report are among them if
-    ``capabilities`` says what each registered plugin implements.
+    ``capabilities`` says what each registered plugin implements. ``features``: None if they are not known yet, so that only
+    ``to_plain`` finds fields that need a gate.
     """
     if isinstance(source, str):
-        return _load(source, name or "configuration", capabilities)
+        return _load(source, name or "configuration", capabilities, features)
     name = name or str(source)
     try:
         content = source.read_bytes()
     except OSError as error:
         said = f"cannot be read: {error.strerror or error}"
         raise ConfigurationError([Problem(0, 0, "", said)], source=name) from error
-    return _load(decode_text(content, name), name, capabilities)
+    return _load(decode_text(content, name), name, capabilities, features)
 
 
 def decode_text(content: bytes, name: str) -> str:
@@ -256,8 +264,10 @@ def decode_text(content: bytes, name: str) -> str:
         raise ConfigurationError([Problem(0, 0, "", said)], source=name) from error
 
 
-def _load(text: str, name: str, capabilities: Capabilities | None) -> Loaded:
-    return _Reader(text, capabilities).read(name)
+def _load(
+    text: str, name: str, capabilities: Capabilities | None, features: Features | None
+) -> Loaded:
+    return _Reader(text, capabilities, features).read(name)
 
 
 class Converted(NamedTuple):
@@ -274,7 +284,7 @@ def convert_text(text: str, name: str, capabilities: Capabilities | None) -> Con
 
     Raises ConfigurationError with all mistakes, as ``load`` does.
     """
-    reader = _Reader(text, capabilities, policies=True)
+    reader = _Reader(text, capabilities, RECORDED, policies=True)
     loaded = reader.read(name)
     return Converted(loaded, tuple(reader.documents))
 
@@ -283,11 +293,17 @@ class _Reader:
     """Reads one text; collects mistakes and warnings of all stages."""
 
     def __init__(
-        self, text: str, capabilities: Capabilities | None, *, policies: bool = False
+        self,
+        text: str,
+        capabilities: Capabilities | None,
+        features: Features | None,
+        *,
+        policies: bool = False,
     ) -> None:
         """``policies``: scheduler policies are read too."""
         self._text = text
         self._capabilities = capabilities
+        self._features = features
         self._policies = policies
         #: What was read, as v1.
         self.documents: list[dict[str, Any]] = []
@@ -311,6 +327,9 @@ class _Reader:
         config = decode(KubeSchedulerConfiguration, value, locator)
         self._add(locator, config.findings)
         self._add(locator, config.genuine(validate(config.model)))
+        if self._features is not None:
+            mistakes = validate_features(config.model, self._features)
+            self._add(locator, config.genuine(mistakes))
         if self._capabilities is not None:
             self._add(locator, self._about_plugins(config, locator, self._capabilities))
         extension = self._extension(other, config)

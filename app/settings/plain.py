@@ -58,6 +58,8 @@ def to_args(args: models.PluginArgs) -> plain.InTreeArgs:
                 resources=strategy.resources,
                 shape=() if ratio is None else ratio.shape,
             )
+        case models.VolumeBindingArgs():
+            return to_struct(args, plain.VolumeBindingArgs, shape=args.shape or ())
     return to_struct(args, _STRUCTS[type(args)])
 
 
@@ -76,5 +78,4 @@ _STRUCTS: Final[dict[type[models.PluginArgs], type[plain.InTreeArgs]]] = {
     models.NodeAffinityArgs: plain.NodeAffinityArgs,
     models.NodeResourcesBalancedAllocationArgs: plain.BalancedAllocationArgs,
     models.PodTopologySpreadArgs: plain.PodTopologySpreadArgs,
-    models.VolumeBindingArgs: plain.VolumeBindingArgs,
 }

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 from urllib.parse import urlsplit
 
+from app.model.features import Features
 from app.model.gotext import Duration
 from app.model.names import qualified_name_errors
 from app.model.requests import is_extended
@@ -35,7 +36,7 @@ from app.settings.models import (
 from app.settings.plugins import enabled_names, merge_plugins
 from app.settings.problems import Finding, Path
 from app.settings.structure import closest
-from app.settings.validation_args import validate_args, validate_selector
+from app.settings.validation_args import validate_args, validate_gated_args, validate_selector
 
 Findings = Iterator[Finding]
 
@@ -61,6 +62,15 @@ def validate(config: KubeSchedulerConfiguration) -> Findings:
     yield from _backoff(config)
     yield from _extenders(config.extenders)
     yield from _ignored_resources(config)
+
+
+def validate_features(config: KubeSchedulerConfiguration, features: Features) -> Findings:
+    """The fields that need a feature gate which is off."""
+    for number, profile in enumerate(config.profiles):
+        for index, entry in enumerate(profile.plugin_config):
+            if isinstance(entry.args, PluginArgs):
+                path = ("profiles", number, "pluginConfig", index, "args")
+                yield from validate_gated_args(path, entry.args, features)
 
 
 def _client_connection(client: ClientConnectionConfiguration) -> Findings:

@@ -7,6 +7,7 @@ when it builds the plugin, is checked here like the others.
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
+from app.model.features import Features, Rule
 from app.model.gotext import Duration
 from app.model.names import label_value_errors, qualified_name_errors
 from app.settings.args import (
@@ -265,7 +266,15 @@ def _volume_binding(path: Path, args: VolumeBindingArgs) -> Findings:
     if args.bind_timeout_seconds < 0:
         detail = "invalid BindTimeoutSeconds, should not be a negative value"
         yield invalid((*path, "bindTimeoutSeconds"), args.bind_timeout_seconds, detail)
-    if args.shape is not None:
+    if args.shape:
+        yield from _shape((*path, "shape"), args.shape)
+
+
+def validate_gated_args(path: Path, args: PluginArgs, features: Features) -> Findings:
+    """Mistakes in arguments that need a gate."""
+    if not isinstance(args, VolumeBindingArgs) or args.shape is None:
+        return
+    if Rule.StorageScores not in features.rules:
         detail = (
             "unexpected field `shape`, remove it or turn on the feature gate StorageCapacityScoring"
         )

@@ -160,15 +160,22 @@ class PodDecoder(ObjectDecoder[Pod]):
 
     ``keep_raw`` says whether to keep the JSON of a pod with this template and these labels that has no node yet (for
     extenders), ``keep_bound_raw`` keeps that of the others (for the victims of a preemption that an extender wants to
-    see whole); both as strip_for_extender leaves it.
+    see whole); both as strip_for_extender leaves it. ``sums_of_resize``: the rule of Kubernetes 1.37 for pods in a resize.
     """
 
-    def __init__(self, *, keep_raw: KeepRaw | bool = False, keep_bound_raw: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        keep_raw: KeepRaw | bool = False,
+        keep_bound_raw: bool = False,
+        sums_of_resize: bool = False,
+    ) -> None:
         super().__init__("Pod", self._pod, size_check(_Pod), self._on_node)
         self._keep_raw: Final = (
             keep_raw if callable(keep_raw) else lambda _template, _labels: keep_raw
         )
         self._keep_bound_raw: Final = keep_bound_raw
+        self._sums_of_resize: Final = sums_of_resize
         self._templates: WeakValueDictionary[bytes, PodTemplate] = WeakValueDictionary()
         self._labels: WeakValueDictionary[bytes, LabelSet] = WeakValueDictionary()
 
@@ -237,7 +244,7 @@ class PodDecoder(ObjectDecoder[Pod]):
             phase=sys.intern(status.phase),
             conditions=tuple(c for c in status.conditions if _read(c)) if status.conditions else (),
             start_time=_seconds(status.start_time),
-            resized=_resized(template, status),
+            resized=_resized(template, status, sums=self._sums_of_resize),
             claim_statuses=status.resource_claim_statuses or (),
             extended_claim_status=bytes(status.extended_resource_claim_status),
             raw=strip_for_extender(raw) if keep else None,
@@ -352,28 +359,33 @@ def _seconds(moment: dt.datetime | None) -> float | None:
     return (moment - _EPOCH).total_seconds()
 
 
-def _resized(template: PodTemplate, status: _Status) -> PodResources | None:
+def _resized(template: PodTemplate, status: _Status, *, sums: bool) -> PodResources | None:
     """The pod's resources while its status and its spec differ
     (docs/spec/resources.md#pod-requests); None if they are equal."""
     containers = (*(status.container_statuses or ()), *(status.init_container_statuses or ()))
-    if not containers and status.resources is None:
-        return None
+    infeasible = _infeasible(status.conditions or ())
     spec = template.spec
-    if _agrees(spec, containers, status):
-        return None
+    if not (sums and infeasible):
+        if not containers and status.resources is None:
+            return None
+        if _agrees(spec, containers, status, sums=sums):
+            return None
     occupied = requests.pod_resources(
         spec,
         StatusResources(
             containers={c.name: c for c in containers},
             pod=status.resources,
             allocated=status.allocated_resources,
-            infeasible=_infeasible(status.conditions or ()),
+            infeasible=infeasible,
+            sums=sums,
         ),
     )
     return None if occupied == template.resources else occupied
 
 
-def _agrees(spec: PodSpec, containers: tuple[ContainerStatus, ...], status: _Status) -> bool:
+def _agrees(
+    spec: PodSpec, containers: tuple[ContainerStatus, ...], status: _Status, *, sums: bool
+) -> bool:
     """Whether every amount in the status has the same text as in the spec."""
     asked = {
         c.name: _requests(c.resources) for c in (*spec.containers, *(spec.init_containers or ()))
@@ -382,7 +394,8 @@ def _agrees(spec: PodSpec, containers: tuple[ContainerStatus, ...], status: _Sta
         status.resources is None
         or _same(_requests(spec.resources), status.resources, status.allocated_resources)
     ) and all(
-        c.resources is None or _same(asked.get(c.name, {}), c.resources, c.allocated_resources)
+        (c.resources is None and not (sums and c.allocated_resources))
+        or _same(asked.get(c.name, {}), c.resources, c.allocated_resources)
         for c in containers
     )
 

@@ -12,6 +12,8 @@ from app.kube.credentials import CredentialFailures
 from app.kube.events import EventStatistics
 from app.kube.informer import InformerStatistics
 from app.model.budget import ByteBudget
+from app.model.features import Features
+from app.model.gates import GATES
 from app.observe.events import ElectionStatistics
 from app.observe.metrics.series import ALPHA, BETA, STABLE, Labels, MetricFamilies, Values
 from app.plugins.dynamic_resources import DynamicResources
@@ -432,6 +434,27 @@ def register_credentials(families: MetricFamilies, failures: CredentialFailures)
         lambda: {("refused",): failures.refused, ("not_renewed",): failures.not_renewed},
         ("reason",),
         counter=True,
+    )
+
+
+def register_features(families: MetricFamilies, features: Features) -> None:
+    """The rules that hold, and the feature gates that are on of those that can be on and off here."""
+    families.computed(
+        "aiokube_scheduler_emulated_version_info",
+        "A metric with a constant '1' value labeled by the version of kube-scheduler whose rules hold.",
+        lambda: {(features.version,): 1.0},
+        ("version",),
+    )
+    able = [gate.name for gate in GATES.values() if gate.switches]
+    families.computed(
+        "kubernetes_feature_enabled",
+        "This metric records the data about the stage and enablement of a k8s feature.",
+        lambda: {
+            (name, GATES[name].versions[features.version].stage): float(name in features)
+            for name in able
+            if features.version in GATES[name].versions
+        },
+        ("name", "stage"),
     )
 
 

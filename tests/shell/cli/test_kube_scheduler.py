@@ -58,6 +58,7 @@ OF_THEIR_OWN = {
     "tls-cert-file": ["=x --tls-private-key-file=x"],
     "tls-private-key-file": ["=x --tls-cert-file=x"],
     "authorization-always-allow-paths": ["=/healthz"],
+    "emulated-version": ["=1.36", "=kube=1.35"],
     "help": [],
     "version": [],
 }
@@ -110,7 +111,9 @@ def test_differences_from_the_original_are_few():
         fact for fact in FACTS["answers"] if not fact["answer"][0] and fact.get("here", [0])[0]
     ]
     assert len(FACTS["answers"]) > 140
-    assert len(stricter) <= 5
+    assert (
+        len(stricter) <= 7
+    )  # two of them: gates that no upstream build knows, or that are not built here
     assert len(kinder) <= 24
 
 
