@@ -28,6 +28,8 @@ SHAPES: Final = (
     "unschedulable",
     "churn",
     "templates",
+    "labels",
+    "unique",
     "nodeaffinity",
     "daemonset",
     "namespaces",
@@ -331,6 +333,19 @@ def _one_of_many(pod: Object, number: int) -> None:
     pod["spec"]["containers"][0]["resources"]["requests"]["memory"] = memory
 
 
+def _with_labels_of_its_own(pod: Object, number: int) -> None:
+    """As a Job, or a pod of a StatefulSet, has them."""
+    job = f"job-{number:06d}"
+    pod["metadata"]["labels"] |= {"app": job, "batch.kubernetes.io/job-name": job}
+
+
+def _unlike_any_other(pod: Object, number: int) -> None:
+    """Labels and a request of its own."""
+    _with_labels_of_its_own(pod, number)
+    amounts = {"cpu": "100m", "memory": f"{200 * 1024 + number}Ki"}
+    pod["spec"]["containers"][0]["resources"]["requests"] = amounts
+
+
 def _in_zones(pod: Object, _number: int) -> None:
     term = {"matchExpressions": [_SOME_ZONES]}
     pod["spec"]["affinity"] = {"nodeAffinity": {_REQUIRED: {"nodeSelectorTerms": [term]}}}
@@ -410,6 +425,8 @@ _SHAPES: Final[dict[str, Callable[[Object, int], None]]] = {
     "unschedulable": _basic,
     "churn": _basic,
     "templates": _one_of_many,
+    "labels": _with_labels_of_its_own,
+    "unique": _unlike_any_other,
     "nodeaffinity": _in_zones,
     "daemonset": _of_daemonset,
     "namespaces": _apart_in_namespaces,
