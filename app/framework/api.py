@@ -16,7 +16,6 @@ from app.framework.handle import (
 from app.framework.interface import (
     MAX_NODE_SCORE,
     CycleState,
-    EventRegistration,
     NodeLocal,
     PermitResult,
     PostFilterResult,
@@ -73,6 +72,7 @@ from app.state.cluster import Cluster
 from app.state.columns.labels import Codes, LabelColumn, Mask
 from app.state.columns.resources import Int64
 from app.state.lister import Lister
+from app.state.queue.hints import EventRegistration
 from app.state.queue.recorder import HintFunction
 from app.state.table import CPU_ROW, MEMORY_ROW, NodeTable
 from app.state.view import View

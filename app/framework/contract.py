@@ -13,7 +13,6 @@ import numpy as np
 from app.framework.interface import (
     MAX_NODE_SCORE,
     CycleState,
-    EventRegistration,
     NodeLocal,
     Plugin,
     PreFilterResult,
@@ -33,6 +32,7 @@ from app.model.objects import PodSpec
 from app.model.pod import LabelSet, Pod, PodTemplate
 from app.model.status import SUCCESS, Code, Status
 from app.state.columns.resources import Int64
+from app.state.queue.hints import EventRegistration
 from app.state.table import NodeTable
 from app.state.view import DryRunView, Rows, View
 

@@ -230,7 +230,7 @@ class Handle:
         #: The rules of the version of Kubernetes that is followed.
         self.features: Final = features
         #: The nominated pods by node.
-        self.nominator: Final = nominator or Nominator(lambda _pod: True)
+        self.nominator: Final = nominator or Nominator()
         #: The random number generator, for ties and offsets.
         self.rng: Final = rng if rng is not None else np.random.default_rng(0)
         #: The pods that wait for Permit plugins.

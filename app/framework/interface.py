@@ -30,7 +30,7 @@ from app.model.pod_groups import GroupKey
 from app.model.status import Code, Status
 from app.state.columns.labels import Mask
 from app.state.columns.resources import Int64
-from app.state.queue.hints import NarrowFunction
+from app.state.queue.hints import EventRegistration
 from app.state.queue.recorder import HintFunction
 from app.state.view import View
 
@@ -137,17 +137,6 @@ class QueueingHint:
 
     QUEUE: ClassVar[bool] = True
     SKIP: ClassVar[bool] = False
-
-
-class EventRegistration(msgspec.Struct, frozen=True):
-    """An event that may make pods schedulable that the plugin rejected; without a hint every such event does."""
-
-    event: ClusterEvent
-    hint: HintFunction | None = None
-    #: Whether the hint depends on the pod's template only; it is then called once per group of waiting pods.
-    template_only: bool = False
-    #: Limits the pods for which the hint is called.
-    narrow: NarrowFunction | None = None
 
 
 def on_event(

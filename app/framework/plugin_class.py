@@ -7,9 +7,10 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from app.framework.interface import POINT_METHODS, EventRegistration, Need, Plugin
+from app.framework.interface import POINT_METHODS, Need, Plugin
 from app.framework.optional import UndecidedOnly, ZeroNormalized
 from app.model.pod import PodTemplate
+from app.state.queue.hints import EventRegistration
 
 PluginClass = type[Any]
 

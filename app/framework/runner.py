@@ -13,7 +13,6 @@ from app.framework.diagnosis import NONE, FilterOutcome
 from app.framework.handle import Handle
 from app.framework.interface import (
     CycleState,
-    EventRegistration,
     FilterPlugin,
     NodeLocal,
     PreEnqueuePlugin,
@@ -47,6 +46,7 @@ from app.model.status import SKIP, Code, SchedulingError, Status, Unfinished, un
 from app.state.columns.labels import Mask
 from app.state.columns.resources import Int64
 from app.state.nominations import PodsByRow
+from app.state.queue.hints import EventRegistration
 from app.state.table import NodeTable
 from app.state.view import DryRunView, LazyView, Rows, View, dry_run_with
 
@@ -146,18 +146,18 @@ class Framework(ScorePoints):
 
     # ------------------------------------------------------------ queue
 
-    def queueing_hints(self) -> list[tuple[str, EventRegistration]]:
-        """(plugin, registration) for all events that can wake a pod of this profile.
+    def queueing_hints(self) -> list[EventRegistration]:
+        """The registrations of all events that can wake a pod of this profile.
 
         See docs/spec/cluster-events.md#registration.
         """
-        hints: list[tuple[str, EventRegistration]] = []
+        hints: list[EventRegistration] = []
         points = ("preEnqueue", "preFilter", "filter", "reserve", "permit", "placementGenerate")
         for plugin in {p.NAME: p for point in points for p in self.plugins.at(point)}.values():
             registrations = registrations_of(plugin)
             if registrations is None:
                 registrations = ANY_CHANGE
-            hints += [(plugin.NAME, registration) for registration in registrations]
+            hints += [msgspec.structs.replace(each, plugin=plugin.NAME) for each in registrations]
         return hints
 
     # ------------------------------------------------------------ filter

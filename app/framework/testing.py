@@ -43,7 +43,7 @@ from app.model.status import SUCCESS, ConflictError, SchedulingError, Status
 from app.model.storage import PersistentVolume, PersistentVolumeClaim
 from app.state.cluster import Cluster
 from app.state.nominations import NO_PODS
-from app.state.queue.hints import HintRegistration, narrowed, with_taint_registrations
+from app.state.queue.hints import EventRegistration, narrowed, with_taint_registrations
 from app.state.queue.update_events import node_update_events, pod_update_events
 from app.state.table import NodeTable
 from app.state.view import Rows, View
@@ -188,10 +188,7 @@ class FakeCluster:
         ``old`` is None for an addition, ``new`` for a deletion. The cluster is not changed.
         """
         framework = self.framework(plugin)
-        registrations = with_taint_registrations(
-            HintRegistration(each.event, name, each.hint, each.template_only, each.narrow)
-            for name, each in framework.queueing_hints()
-        )
+        registrations = with_taint_registrations(framework.queueing_hints())
         return any(
             _welcomes(registration, pod, old, new)
             for event in events_of(old, new)
@@ -240,7 +237,7 @@ class FakeCluster:
         return [self._table.names[row] for row in rows.tolist()]
 
 
-def _welcomes(registration: HintRegistration, pod: Pod, old: object, new: object) -> bool:
+def _welcomes(registration: EventRegistration, pod: Pod, old: object, new: object) -> bool:
     few = narrowed((registration,), pod.template, old, new)
     if few is not None and pod.uid not in few:
         return False

@@ -8,11 +8,11 @@ from collections.abc import Collection, Iterable
 from typing import ClassVar, Final
 
 from app.framework.handle import Handle
-from app.framework.interface import EventRegistration
 from app.model.cluster_event import Action, ClusterEvent, Resource
 from app.model.pod import Pod
 from app.model.pod_groups import AnyPodGroup, GroupKey
 from app.model.status import SUCCESS, Status, unresolvable
+from app.state.queue.hints import EventRegistration
 
 ERR_NO_GROUP: Final = 'waiting for pods\'s pod group "{}" to appear in scheduling queue'
 ERR_TOO_FEW: Final = "waiting for minCount pods from a gang to appear in scheduling queue"

@@ -13,7 +13,6 @@ from app.framework.args import NodeAffinityArgs
 from app.framework.handle import Handle
 from app.framework.interface import (
     CycleState,
-    EventRegistration,
     NodeLocal,
     PreFilterResult,
     QueueingHint,
@@ -39,6 +38,7 @@ from app.plugins.helpers.node_selector import (
     required_of,
 )
 from app.state.columns.resources import Int64
+from app.state.queue.hints import EventRegistration
 from app.state.view import View
 
 ERR_REASON_POD: Final = "node(s) didn't match Pod's node affinity/selector"

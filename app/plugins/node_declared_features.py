@@ -9,21 +9,13 @@ from typing import ClassVar, Final
 import numpy as np
 
 from app.framework.handle import Handle
-from app.framework.interface import (
-    CycleState,
-    EventRegistration,
-    Need,
-    NodeLocal,
-    Verdicts,
-    changed,
-    on_event,
-    reject,
-)
+from app.framework.interface import CycleState, Need, NodeLocal, Verdicts, changed, on_event, reject
 from app.model.cluster_event import Action, Resource
 from app.model.objects import PodSpec
 from app.model.pod import Pod
 from app.model.status import SKIP, SUCCESS, Code, Status
 from app.state.columns.labels import EncodedColumn, Mask
+from app.state.queue.hints import EventRegistration
 from app.state.table import NodeTable
 from app.state.view import Rows, View
 

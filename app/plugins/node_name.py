@@ -3,18 +3,11 @@
 from collections.abc import Iterable
 from typing import ClassVar, Final
 
-from app.framework.interface import (
-    CycleState,
-    EventRegistration,
-    NoArguments,
-    NodeLocal,
-    Verdicts,
-    on_event,
-    reject,
-)
+from app.framework.interface import CycleState, NoArguments, NodeLocal, Verdicts, on_event, reject
 from app.model.cluster_event import Action, Resource
 from app.model.pod import Pod
 from app.model.status import Code
+from app.state.queue.hints import EventRegistration
 from app.state.view import View
 
 ERR_REASON: Final = "node(s) didn't match the requested node name"

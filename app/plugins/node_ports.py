@@ -7,7 +7,6 @@ import numpy as np
 
 from app.framework.interface import (
     CycleState,
-    EventRegistration,
     Need,
     NoArguments,
     NodeLocal,
@@ -19,6 +18,7 @@ from app.model.cluster_event import Action, Resource
 from app.model.pod import Pod
 from app.model.status import SKIP, SUCCESS, Code, Status
 from app.state.columns.ports import conflicts
+from app.state.queue.hints import EventRegistration
 from app.state.view import View
 
 ERR_REASON: Final = "node(s) didn't have free ports for the requested pod ports"

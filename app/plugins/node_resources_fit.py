@@ -16,7 +16,6 @@ from app.framework.handle import Handle
 from app.framework.interface import (
     MAX_NODE_SCORE,
     CycleState,
-    EventRegistration,
     Need,
     NodeLocal,
     QueueingHint,
@@ -50,6 +49,7 @@ from app.plugins.helpers.resource_score import (
 )
 from app.state.columns.labels import Mask
 from app.state.columns.resources import Int64
+from app.state.queue.hints import EventRegistration
 from app.state.view import View
 
 TOO_MANY_PODS: Final = "Too many pods"

@@ -7,7 +7,6 @@ import numpy as np
 
 from app.framework.interface import (
     CycleState,
-    EventRegistration,
     NoArguments,
     NodeLocal,
     QueueingHint,
@@ -20,6 +19,7 @@ from app.model.objects import Node
 from app.model.pod import Pod
 from app.model.status import Code
 from app.plugins.helpers.tolerations import UNSCHEDULABLE_TAINT, tolerated
+from app.state.queue.hints import EventRegistration
 from app.state.view import View
 
 ERR_REASON: Final = "node(s) were unschedulable"

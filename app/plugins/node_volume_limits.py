@@ -7,14 +7,7 @@ from collections.abc import Iterable
 from typing import ClassVar, Final
 
 from app.framework.handle import Handle
-from app.framework.interface import (
-    CycleState,
-    EventRegistration,
-    QueueingHint,
-    Verdicts,
-    on_event,
-    reject_first,
-)
+from app.framework.interface import CycleState, QueueingHint, Verdicts, on_event, reject_first
 from app.model.claims import claim_missing, claim_name, foreign_claim, used_by
 from app.model.cluster_event import Action, Resource
 from app.model.csi_migration import TranslationError, plugin_of
@@ -24,6 +17,7 @@ from app.model.status import SKIP, SUCCESS, Code, Status, unresolvable
 from app.model.storage import CSINode, VolumeAttachment
 from app.state.csi.index import CsiIndex, CsiVolume, csi_index, inline_fault, inline_volume
 from app.state.csi.nodes import driver_limits
+from app.state.queue.hints import EventRegistration
 from app.state.view import View
 
 ERR_REASON: Final = "node(s) exceed max volume count"

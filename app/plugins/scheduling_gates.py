@@ -3,10 +3,11 @@
 from collections.abc import Iterable
 from typing import ClassVar, Final
 
-from app.framework.interface import EventRegistration, NoArguments, on_event, own_update
+from app.framework.interface import NoArguments, on_event, own_update
 from app.model.cluster_event import Action, Resource
 from app.model.pod import Pod
 from app.model.status import SUCCESS, Status, unresolvable
+from app.state.queue.hints import EventRegistration
 
 ERR_REASON: Final = "waiting for scheduling gates: [{}]"
 

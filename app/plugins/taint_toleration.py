@@ -8,7 +8,6 @@ from app.framework.handle import Handle
 from app.framework.interface import (
     MAX_NODE_SCORE,
     CycleState,
-    EventRegistration,
     Need,
     NoArguments,
     NodeLocal,
@@ -30,6 +29,7 @@ from app.plugins.helpers.tolerations import (
     find_untolerated,
 )
 from app.state.columns.resources import Int64
+from app.state.queue.hints import EventRegistration
 from app.state.view import View
 
 ERR_REASON: Final = "node(s) had untolerated taint(s)"

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import ClassVar, Final
 
 from app.framework.handle import Handle
-from app.framework.interface import EventRegistration, on_event
+from app.framework.interface import on_event
 from app.framework.placements import Placements
 from app.model.cluster_event import Action, Resource
 from app.model.gotext import quote
@@ -12,6 +12,7 @@ from app.model.objects import Node
 from app.model.pod import Pod
 from app.model.pod_groups import GroupKey
 from app.model.status import SchedulingError
+from app.state.queue.hints import EventRegistration
 
 NOT_FOUND: Final = "podgroup.scheduling.k8s.io {} not found"
 _NO_DOMAIN: Final = "cannot determine domain for already scheduled pods: {}"

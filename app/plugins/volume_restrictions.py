@@ -10,21 +10,14 @@ import msgspec
 import numpy as np
 
 from app.framework.handle import Handle
-from app.framework.interface import (
-    CycleState,
-    EventRegistration,
-    Need,
-    QueueingHint,
-    Verdicts,
-    on_event,
-    reject_first,
-)
+from app.framework.interface import CycleState, Need, QueueingHint, Verdicts, on_event, reject_first
 from app.model.claims import READ_WRITE_ONCE_POD, claim_missing, named_by
 from app.model.cluster_event import Action, Resource
 from app.model.pod import Pod, PodTemplate
 from app.model.status import SKIP, SUCCESS, Code, Status, unresolvable
 from app.state.columns.labels import Mask
 from app.state.columns.volumes import Disk, disks_of
+from app.state.queue.hints import EventRegistration
 from app.state.view import View
 
 ERR_REASON_DISK: Final = "node(s) had no available disk"

@@ -9,14 +9,7 @@ from typing import ClassVar, Final, NamedTuple
 import numpy as np
 
 from app.framework.handle import Handle
-from app.framework.interface import (
-    CycleState,
-    EventRegistration,
-    Verdicts,
-    changed,
-    on_event,
-    reject,
-)
+from app.framework.interface import CycleState, Verdicts, changed, on_event, reject
 from app.model.claims import (
     WAIT_FOR_FIRST_CONSUMER,
     claim_missing,
@@ -30,6 +23,7 @@ from app.model.pod import Pod, PodTemplate
 from app.model.status import SKIP, SUCCESS, Code, Status, unresolvable
 from app.model.storage import PersistentVolume, PersistentVolumeClaim
 from app.state.columns.labels import MISSING, Mask
+from app.state.queue.hints import EventRegistration
 from app.state.view import View
 
 ERR_REASON: Final = "node(s) had no available volume zone"

@@ -14,6 +14,7 @@ from app.framework.profile import ProfilePlugins, resolve_plugins
 from app.framework.runner import ANY_CHANGE, Framework, ProfileHandle
 from app.model.clock import Clock
 from app.model.features import RECORDED, Features, Rule
+from app.model.pod import Pod
 from app.plugins.gang_scheduling import GangScheduling
 from app.plugins.registry import capabilities
 from app.settings.load import Loaded
@@ -22,7 +23,7 @@ from app.settings.problems import Finding, Path, Problem
 from app.state.cache import Cache
 from app.state.cluster import Cluster
 from app.state.nominator import Nominator
-from app.state.queue.hints import HintRegistration, with_taint_registrations
+from app.state.queue.hints import EventRegistration, with_taint_registrations
 from app.state.queue.scheduling_queue import QueuePlugins, SchedulingQueue
 from app.state.scheduler_state import SchedulerState
 from app.state.table import NodeTable
@@ -84,7 +85,7 @@ def build_framework(
 def build_state(
     profiles: Sequence[Profile],
     classes: Mapping[str, type],
-    make_queue: Callable[[Mapping[str, Framework], Nominator], SchedulingQueue],
+    make_queue: Callable[[QueuePlugins, Nominator], SchedulingQueue] = SchedulingQueue,
     *,
     rng: np.random.Generator,
     waiting: WaitingPods | None = None,
@@ -92,34 +93,38 @@ def build_state(
     probe: Probe = NULL_PROBE,
     notify: Callable[[], None] = lambda: None,
     features: Features = RECORDED,
+    extended: bool = False,
 ) -> tuple[SchedulerState, Mapping[str, Framework]]:
     """An empty state, and the frameworks by scheduler name. Raises PluginError.
 
-    The plugins read the state, whose queue in turn needs their hints and checks: ``make_queue`` gets the frameworks.
-    ``notify``: see SchedulerState.
+    ``notify``: see SchedulerState. ``extended``: whether there are extenders.
     """
-    table, cluster = NodeTable(), Cluster()
-    frameworks: dict[str, Framework] = {}
-
-    def queue(nominator: Nominator) -> SchedulingQueue:
-        for profile in profiles:
-            frameworks[profile.scheduler_name] = build_framework(
-                profile,
-                classes,
-                table=table,
-                cluster=cluster,
-                nominator=nominator,
-                rng=rng,
-                waiting=waiting,
-                clock=clock,
-                probe=probe,
-                features=features,
-            )
-        return make_queue(frameworks, nominator)
-
-    names = [profile.scheduler_name for profile in profiles]
+    table, cluster, pods = NodeTable(), Cluster(), dict[str, Pod]()
+    nominator = Nominator(pods)
+    frameworks = {
+        profile.scheduler_name: build_framework(
+            profile,
+            classes,
+            table=table,
+            cluster=cluster,
+            nominator=nominator,
+            rng=rng,
+            waiting=waiting,
+            clock=clock,
+            probe=probe,
+            features=features,
+        )
+        for profile in profiles
+    }
     state = SchedulerState(
-        cache=Cache(table), cluster=cluster, make_queue=queue, profiles=names, notify=notify
+        cache=Cache(table),
+        cluster=cluster,
+        pods=pods,
+        queue=make_queue(
+            queue_plugins(frameworks, extended=extended, features=features), nominator
+        ),
+        profiles=list(frameworks),
+        notify=notify,
     )
     return state, frameworks
 
@@ -196,17 +201,14 @@ def plugin_names(profiles: Iterable[Profile]) -> frozenset[str]:
 
 def _hints(
     framework: Framework, *, extended: bool, features: Features
-) -> tuple[HintRegistration, ...]:
-    """The hint registrations of a profile. Extenders do not say what their pods wait for, so any event wakes these.
+) -> tuple[EventRegistration, ...]:
+    """The registrations of a profile. Extenders do not say what their pods wait for, so any event wakes these.
 
     See docs/spec/cluster-events.md#registration.
     """
-    given = [
-        HintRegistration(each.event, plugin, each.hint, each.template_only, each.narrow)
-        for plugin, each in framework.queueing_hints()
-    ]
+    given = framework.queueing_hints()
     if extended:
-        given += [HintRegistration(each.event, EXTENDER) for each in ANY_CHANGE]
+        given += [msgspec.structs.replace(each, plugin=EXTENDER) for each in ANY_CHANGE]
     if Rule.TaintsWakeFew in features.rules:
         return tuple(given)
     return with_taint_registrations(given)

@@ -5,6 +5,7 @@ No pod is tried before all caches are synced, and a process that does not lead b
 """
 
 import asyncio
+import functools
 import logging
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from typing import Any, Final
@@ -41,7 +42,7 @@ from app.scheduler.loop import PodCycle, QueueFlusher, SchedulingLoop
 from app.scheduler.parts import ApiServer, Parts, Runtime
 from app.scheduler.permits import WaitingPods
 from app.scheduler.preemption import Evictor, ExtenderPreemption
-from app.scheduler.profiles import build_state, plugin_names, queue_plugins, with_gang_scheduling
+from app.scheduler.profiles import build_state, plugin_names, with_gang_scheduling
 from app.scheduler.releases import Releases
 from app.scheduler.reports import Reports
 from app.scheduler.serial_extenders import SerialGate, lanes
@@ -50,7 +51,6 @@ from app.scheduler.status_patches import StatusPatcher
 from app.serving.debugger import CacheDebugger
 from app.settings.defaults import IN_TREE_CAPABILITIES
 from app.settings.load import Loaded
-from app.state.nominator import Nominator
 from app.state.queue.backoff_queue import RetryTimes
 from app.state.queue.scheduling_queue import SchedulingQueue
 from app.state.scheduler_state import (
@@ -162,13 +162,11 @@ class Scheduler:
         max_unschedulable_seconds: float,
     ) -> tuple[SchedulerState, Mapping[str, Framework]]:
         config, budgets = self.settings.configuration, self._runtime.budgets
-
-        def make_queue(
-            frameworks: Mapping[str, Framework], nominator: Nominator
-        ) -> SchedulingQueue:
-            return SchedulingQueue(
-                queue_plugins(frameworks, extended=bool(self.chain), features=self.features),
-                nominator,
+        return build_state(
+            profiles,
+            plugin_classes,
+            functools.partial(
+                SchedulingQueue,
                 times=RetryTimes(
                     config.pod_initial_backoff_seconds,
                     config.pod_max_backoff_seconds,
@@ -178,18 +176,14 @@ class Scheduler:
                 lane=lanes(self.chain.extenders, self._group_of),
                 in_flight_budget=budgets.in_flight_events,
                 pending_budget=budgets.pending_events,
-            )
-
-        return build_state(
-            profiles,
-            plugin_classes,
-            make_queue,
+            ),
             rng=self._rng,
             waiting=self.waiting,
             clock=self._clock,
             probe=self._telemetry.probe,
             notify=self._notify,
             features=self.features,
+            extended=bool(self.chain),
         )
 
     def _group_of(self, pod: Pod) -> GroupKey | None:

@@ -4,7 +4,7 @@ A nomination is made in memory first and then written to the pod's status. While
 """
 
 import itertools
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
 from app.model.pod import Pod
@@ -16,9 +16,9 @@ MAX_CHANGES: Final = 1024
 class Nominator:
     """The nominated pods by node, in the order in which they were nominated. Every operation is O(1)."""
 
-    def __init__(self, is_waiting: Callable[[Pod], bool]) -> None:
-        """``is_waiting``: whether, according to the watch, a pod exists and has no node."""
-        self._is_waiting: Final = is_waiting
+    def __init__(self, pods: Mapping[str, Pod] | None = None) -> None:
+        """``pods``: every pod as the watch last showed it, by namespace/name; None: any pod may be nominated."""
+        self._pods: Final = pods
         self._node_of: Final[dict[str, str]] = {}
         self._pods_on: Final[dict[str, dict[str, Pod]]] = {}
         #: Number of the last change. ``_changed_at``: the same by node, latest last; without those up to
@@ -67,6 +67,13 @@ class Nominator:
         if not pods:
             del self._pods_on[node_name]
         self._note_change(node_name)
+
+    def _is_waiting(self, pod: Pod) -> bool:
+        """Whether, according to the watch, the pod with this uid exists and has no node."""
+        if self._pods is None:
+            return True
+        current = self._pods.get(pod.key)
+        return current is not None and current.uid == pod.uid and not current.node_name
 
     def _note_change(self, node_name: str) -> None:
         self.version += 1

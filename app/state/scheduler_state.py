@@ -41,7 +41,6 @@ from app.state.cache import Cache, CacheError
 from app.state.cluster import Cluster
 from app.state.lister import Lister
 from app.state.nominations import Nominations, PodsByRow
-from app.state.nominator import Nominator
 from app.state.queue.active_queue import Admits
 from app.state.queue.queued_pod import QueuedPod
 from app.state.queue.scheduling_queue import AlreadyQueuedError, SchedulingQueue
@@ -125,20 +124,24 @@ class SchedulerState:
         *,
         cache: Cache,
         cluster: Cluster,
-        make_queue: Callable[[Nominator], SchedulingQueue],
+        pods: dict[str, Pod],
+        queue: SchedulingQueue,
         profiles: Collection[str],
         notify: Callable[[], None] = _nothing,
     ) -> None:
-        """``notify`` is called after every change that may have activated pods or started a backoff."""
+        """``pods``: an empty mapping, which the queue's nominator reads.
+
+        ``notify`` is called after every change that may have activated pods or started a backoff.
+        """
         self.cache: Final = cache
         self.cluster: Final = cluster
         #: Every pod as the watch last showed it, by namespace/name.
-        self.pods: Final[dict[str, Pod]] = {}
+        self.pods: Final = pods
         #: Objects that could not be handled, by kind and key. Their next version counts as a new object.
         self._refused: Final[set[tuple[type, str]]] = set()
-        self.nominator: Final = Nominator(self.is_unbound)
+        self.queue: Final = queue
+        self.nominator: Final = queue.nominator
         self._nominations: Final = Nominations(self.nominator, cache.table)
-        self.queue: Final = make_queue(self.nominator)
         self._profiles = frozenset(profiles)
         self._notify: Final = notify
         #: See ``arrivals``. Only nodes to which pods came while pods were assumed.

@@ -44,6 +44,12 @@ def read(path: Path) -> dict[str, Any]:
     return case
 
 
+def _make_queue(_: QueuePlugins, nominator: Nominator) -> SchedulingQueue:
+    return SchedulingQueue(
+        QueuePlugins(lambda queued: (-queued.pod.priority, queued.timestamp)), nominator
+    )
+
+
 class Recorded:
     """The cluster of a case, and the frameworks of its profiles."""
 
@@ -57,12 +63,7 @@ class Recorded:
         profiles = load(json.dumps(configuration)).to_plain(registry.capabilities(classes))
         self.rng = np.random.default_rng(1)
 
-        def make_queue(_: object, nominator: Nominator) -> SchedulingQueue:
-            return SchedulingQueue(
-                QueuePlugins(lambda queued: (-queued.pod.priority, queued.timestamp)), nominator
-            )
-
-        self.state, self.frameworks = build_state(profiles, classes, make_queue, rng=self.rng)
+        self.state, self.frameworks = build_state(profiles, classes, _make_queue, rng=self.rng)
         self.pods = PodDecoder(keep_raw=False, keep_bound_raw=False)
         for kind, items in case["objects"].items():
             for item in items:

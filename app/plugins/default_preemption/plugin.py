@@ -12,7 +12,6 @@ from app.framework.handle import Effects, Eviction
 from app.framework.interface import (
     MAY_PAUSE,
     CycleState,
-    EventRegistration,
     GroupMember,
     NodeLocal,
     PodGroupPostFilterResult,
@@ -55,6 +54,7 @@ from app.plugins.default_preemption.importance import (
 )
 from app.state.columns.resources import Int64
 from app.state.nominations import Nominations, PodsByRow
+from app.state.queue.hints import EventRegistration
 from app.state.table import NodeTable
 from app.state.view import Rows, View
 from app.wire.extender_v1 import Victims

@@ -15,7 +15,6 @@ from app.framework.handle import Effects, Handle
 from app.framework.interface import (
     MAY_PAUSE,
     CycleState,
-    EventRegistration,
     Need,
     PostFilterResult,
     QueueingHint,
@@ -43,6 +42,7 @@ from app.plugins.dynamic_resources.pod_claims import (
 )
 from app.state.columns.resources import Int64
 from app.state.devices import may_be_devices
+from app.state.queue.hints import EventRegistration
 from app.state.view import View
 from app.wire.sanitize import is_emptied
 

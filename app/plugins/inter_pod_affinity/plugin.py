@@ -8,15 +8,7 @@ import msgspec
 from app.framework.args import InterPodAffinityArgs
 from app.framework.classes import Trait, label_trait
 from app.framework.handle import Handle
-from app.framework.interface import (
-    CycleState,
-    EventRegistration,
-    Need,
-    QueueingHint,
-    Verdicts,
-    on_event,
-    reject_first,
-)
+from app.framework.interface import CycleState, Need, QueueingHint, Verdicts, on_event, reject_first
 from app.framework.optional import ByTraits, OnlyNarrows, SteadySkip
 from app.model.cluster_event import Action, Resource
 from app.model.objects import Node
@@ -33,6 +25,7 @@ from app.plugins.inter_pod_affinity.incoming import NOTHING, IncomingTerms, coun
 from app.state.columns.labels import Mask
 from app.state.columns.resources import Int64
 from app.state.columns.terms import AffinityTerm
+from app.state.queue.hints import EventRegistration
 from app.state.view import View
 
 ERR_REASON_AFFINITY_RULES_NOT_MATCH: Final = "node(s) didn't match pod affinity rules"

@@ -9,14 +9,7 @@ import numpy as np
 from app.framework.args import PodTopologySpreadArgs
 from app.framework.classes import Trait, count_trait, label_trait
 from app.framework.handle import Handle
-from app.framework.interface import (
-    CycleState,
-    EventRegistration,
-    Need,
-    QueueingHint,
-    Verdicts,
-    on_event,
-)
+from app.framework.interface import CycleState, Need, QueueingHint, Verdicts, on_event
 from app.framework.optional import AcceptsAll, ByTraits, SteadySkip
 from app.model.cluster_event import Action, Resource
 from app.model.objects import Node
@@ -39,6 +32,7 @@ from app.plugins.pod_topology_spread.hard import (
 )
 from app.plugins.pod_topology_spread.soft import SoftCounts, count_soft
 from app.state.columns.resources import Int64
+from app.state.queue.hints import EventRegistration
 from app.state.view import View
 
 ERR_REASON_CONSTRAINTS_NOT_MATCH: Final = "node(s) didn't match pod topology spread constraints"

@@ -8,7 +8,7 @@ import numpy as np
 
 from app.framework.args import VolumeBindingArgs
 from app.framework.handle import Effects, Handle
-from app.framework.interface import CycleState, EventRegistration, Need, Verdicts, changed, on_event
+from app.framework.interface import CycleState, Need, Verdicts, changed, on_event
 from app.model.claims import not_found, used_by
 from app.model.cluster_event import Action, Resource
 from app.model.pod import Pod, PodTemplate
@@ -20,6 +20,7 @@ from app.plugins.volume_binding.provisioning import volume_limit
 from app.plugins.volume_binding.reservation import Reservation, Waiter, release, reserve, write
 from app.state.columns.resources import Int64
 from app.state.csi.nodes import migrated_plugins
+from app.state.queue.hints import EventRegistration
 from app.state.view import View
 
 _CLAIMS: Final = "VolumeBinding/claims"

@@ -35,19 +35,17 @@ AFTER_BACKOFF: Final = QueueingStrategy.AFTER_BACKOFF
 IMMEDIATELY: Final = QueueingStrategy.IMMEDIATELY
 
 
-class HintRegistration(msgspec.Struct, frozen=True):
-    """An event that a plugin has registered.
-
-    Without a ``hint`` every such event counts as Queue. ``template_only``: the hint depends on the pod's template
-    only, so one result holds for all pods with this template. ``narrow`` returns the uids of the pods of a template
-    for which the hint may return Queue, None for all.
-    """
+class EventRegistration(msgspec.Struct, frozen=True):
+    """An event that may make pods schedulable that the plugin rejected; without a hint every such event does."""
 
     event: ClusterEvent
-    plugin: str
     hint: HintFunction | None = None
+    #: Whether the hint depends on the pod's template only; it is then called once per group of waiting pods.
     template_only: bool = False
+    #: Limits the pods for which the hint is called.
     narrow: NarrowFunction | None = None
+    #: The plugin's name, which the profile sets.
+    plugin: str = ""
 
     @property
     def asked_once(self) -> bool:
@@ -56,8 +54,8 @@ class HintRegistration(msgspec.Struct, frozen=True):
 
 
 def with_taint_registrations(
-    registrations: Iterable[HintRegistration],
-) -> tuple[HintRegistration, ...]:
+    registrations: Iterable[EventRegistration],
+) -> tuple[EventRegistration, ...]:
     """Adds a registration for taint changes to plugins that registered added nodes but not taint changes.
 
     The plugin may never have seen a node that was tainted when it was added, so its pods are moved by any taint
@@ -71,7 +69,7 @@ def with_taint_registrations(
             actions.setdefault(registration.plugin, Action(0))
             actions[registration.plugin] |= registration.event.action
     return given + tuple(
-        HintRegistration(taint, plugin)
+        EventRegistration(taint, plugin=plugin)
         for plugin, action in actions.items()
         if action & Action.Add and not action & Action.UpdateNodeTaint
     )
@@ -84,7 +82,7 @@ class EventInterest(msgspec.Struct, frozen=True):
     label: str
     wildcard: bool
     #: profile -> plugin -> its registrations that match the event.
-    registrations: Mapping[str, Mapping[str, tuple[HintRegistration, ...]]]
+    registrations: Mapping[str, Mapping[str, tuple[EventRegistration, ...]]]
     #: Every (profile, plugin) with such a registration.
     wakers: tuple[tuple[str, str], ...]
     #: Every plugin with such a registration, in any profile.
@@ -100,7 +98,7 @@ class Hints:
     """The registrations of all profiles."""
 
     def __init__(
-        self, registrations: Mapping[str, Sequence[HintRegistration]], recorder: QueueRecorder
+        self, registrations: Mapping[str, Sequence[EventRegistration]], recorder: QueueRecorder
     ) -> None:
         """``registrations`` by scheduler name."""
         self._registrations: Final = registrations
@@ -134,7 +132,7 @@ class Hints:
 
     def matching(
         self, interest: EventInterest, profile: str, rejectors: AbstractSet[str]
-    ) -> list[HintRegistration]:
+    ) -> list[EventRegistration]:
         """The matching registrations of a pod's rejectors; the profile must be known."""
         return [
             registration
@@ -145,7 +143,7 @@ class Hints:
 
     def ask(
         self,
-        registrations: Iterable[HintRegistration],
+        registrations: Iterable[EventRegistration],
         queued: QueuedPod,
         old: object | None,
         new: object | None,
@@ -162,7 +160,7 @@ class Hints:
         return strategy
 
     def _welcomes(
-        self, registration: HintRegistration, pod: Pod, old: object | None, new: object | None
+        self, registration: EventRegistration, pod: Pod, old: object | None, new: object | None
     ) -> bool:
         if registration.hint is None:
             return True
@@ -173,7 +171,7 @@ class Hints:
             return True
 
     def _match(self, event: ClusterEvent) -> EventInterest:
-        by_profile: dict[str, dict[str, tuple[HintRegistration, ...]]] = {}
+        by_profile: dict[str, dict[str, tuple[EventRegistration, ...]]] = {}
         for profile, registrations in self._registrations.items():
             matching = by_profile[profile] = {}
             for registration in registrations:
@@ -191,7 +189,7 @@ class Hints:
             plugins=tuple(plugins),
         )
 
-    def _timed(self, registration: HintRegistration, event: ClusterEvent) -> HintRegistration:
+    def _timed(self, registration: EventRegistration, event: ClusterEvent) -> EventRegistration:
         if registration.hint is None:
             return registration
         hint = self._recorder.timed_hint(registration.plugin, event.label, registration.hint)
@@ -199,7 +197,7 @@ class Hints:
 
 
 def narrowed(
-    registrations: Iterable[HintRegistration],
+    registrations: Iterable[EventRegistration],
     template: PodTemplate,
     old: object | None,
     new: object | None,

@@ -41,7 +41,7 @@ from app.state.queue.hints import (
     AFTER_BACKOFF,
     IMMEDIATELY,
     SKIP,
-    HintRegistration,
+    EventRegistration,
     Hints,
     QueueingStrategy,
 )
@@ -107,7 +107,7 @@ class QueuePlugins(NamedTuple):
     #: The PreEnqueue plugins of a pod's profile.
     pre_enqueue: Callable[[Pod], Iterable[PreEnqueueCheck]] = lambda _pod: ()
     #: The registrations of events and hints, by scheduler name.
-    hints: Mapping[str, Sequence[HintRegistration]] = {}
+    hints: Mapping[str, Sequence[EventRegistration]] = {}
 
 
 class SchedulingQueue:

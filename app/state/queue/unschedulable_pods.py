@@ -18,7 +18,7 @@ from app.state.queue.hints import (
     AFTER_BACKOFF,
     SKIP,
     EventInterest,
-    HintRegistration,
+    EventRegistration,
     Hints,
     QueueingStrategy,
     is_same_pod,
@@ -230,7 +230,7 @@ class UnschedulablePods:
 
     def _evaluate_once(
         self, group: WaitingGroup, interest: EventInterest, old: object | None, new: object | None
-    ) -> tuple[QueueingStrategy, Sequence[HintRegistration]]:
+    ) -> tuple[QueueingStrategy, Sequence[EventRegistration]]:
         """The answer of the hints that depend on the template only, and the hints that do not."""
         if interest.wildcard or not self._hints.knows(group.profile):
             return AFTER_BACKOFF, ()

@@ -1,5 +1,6 @@
 """The states and the frameworks of a shadow: of the real cluster, without a queue that pods are popped from, and of an imagined one."""
 
+import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -9,9 +10,10 @@ import numpy as np
 from app.framework.args import DefaultPreemptionArgs
 from app.framework.args import Profile as PlainProfile
 from app.framework.runner import Framework
+from app.model.pod import Pod
 from app.plugins.default_preemption import DefaultPreemption
 from app.plugins.registry import IN_TREE
-from app.scheduler.profiles import build_framework, build_state, queue_plugins
+from app.scheduler.profiles import build_framework, build_state
 from app.settings.load import Loaded, Settings
 from app.state.cache import Cache
 from app.state.cluster import Cluster
@@ -47,37 +49,36 @@ def make_world(
     """An empty world. Raises PluginError."""
     if classes.get(_PREEMPTION) is DefaultPreemption:
         classes = {**classes, _PREEMPTION: _PausingPreemption}
-    table, cluster = NodeTable(), Cluster()
+    table, cluster, pods = NodeTable(), Cluster(), dict[str, Pod]()
+    nominator = Nominator(pods)
+
+    def build(profile: PlainProfile, plugins: Collection[str] = ()) -> Framework:
+        return build_framework(
+            _with_all_candidates(profile),
+            {**classes, **{name: IN_TREE[name] for name in plugins if name in IN_TREE}},
+            table=table,
+            cluster=cluster,
+            nominator=nominator,
+            rng=rng,
+        )
+
     made: dict[str, Profile] = {}
-
-    def make_queue(nominator: Nominator) -> SchedulingQueue:
-        def build(profile: PlainProfile, plugins: Collection[str] = ()) -> Framework:
-            return build_framework(
-                _with_all_candidates(profile),
-                {**classes, **{name: IN_TREE[name] for name in plugins if name in IN_TREE}},
-                table=table,
-                cluster=cluster,
-                nominator=nominator,
-                rng=rng,
-            )
-
-        for profile in profiles:
-            preemption = profile.plugin_config.get(_PREEMPTION)
-            made[profile.scheduler_name] = Profile(
-                build(profile),
-                profile.percentage_of_nodes_to_score or 0,
-                _alternatives(profile, classes, build),
-                preemption
-                if isinstance(preemption, DefaultPreemptionArgs)
-                else DefaultPreemptionArgs(),
-            )
-        return SchedulingQueue(QueuePlugins(lambda queued: queued.timestamp), nominator)
-
+    for profile in profiles:
+        preemption = profile.plugin_config.get(_PREEMPTION)
+        made[profile.scheduler_name] = Profile(
+            build(profile),
+            profile.percentage_of_nodes_to_score or 0,
+            _alternatives(profile, classes, build),
+            preemption
+            if isinstance(preemption, DefaultPreemptionArgs)
+            else DefaultPreemptionArgs(),
+        )
     state = SchedulerState(
         cache=Cache(table),
         cluster=cluster,
-        make_queue=make_queue,
-        profiles=[profile.scheduler_name for profile in profiles],
+        pods=pods,
+        queue=SchedulingQueue(QueuePlugins(lambda queued: queued.timestamp), nominator),
+        profiles=list(made),
     )
     return World(state, made)
 
@@ -90,10 +91,8 @@ def make_imagined_world(
 ) -> ImaginedWorld:
     """An empty imagined world. Raises PluginError."""
 
-    def make_queue(frameworks: Mapping[str, Framework], nominator: Nominator) -> SchedulingQueue:
-        return SchedulingQueue(queue_plugins(frameworks), nominator, times=times)
-
-    return ImaginedWorld(*build_state(profiles, classes, make_queue, rng=rng))
+    queue = functools.partial(SchedulingQueue, times=times)
+    return ImaginedWorld(*build_state(profiles, classes, queue, rng=rng))
 
 
 def _with_all_candidates(profile: PlainProfile) -> PlainProfile:

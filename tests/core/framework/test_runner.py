@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from app.framework.interface import (
     CycleState,
-    EventRegistration,
     NodeLocal,
     PreFilterResult,
     default_normalize,
@@ -32,6 +31,7 @@ from app.model.status import (
     unschedulable,
 )
 from app.state.nominations import NO_PODS
+from app.state.queue.hints import EventRegistration
 from app.state.view import View
 from tests.core.framework.profiles import profile_of
 
@@ -351,9 +351,9 @@ class Listens(Prepares):
 
 def test_a_plugin_that_does_not_say_what_it_waits_for_is_woken_by_anything():
     hints = Profile(Prepares("a")).framework.queueing_hints()
-    assert {name for name, _ in hints} == {"a"}
-    assert {registration.event.action for _, registration in hints} == {Action.All}
-    assert {registration.event.resource.name for _, registration in hints} == {
+    assert {registration.plugin for registration in hints} == {"a"}
+    assert {registration.event.action for registration in hints} == {Action.All}
+    assert {registration.event.resource.name for registration in hints} == {
         *("Pod", "Node", "PersistentVolume", "PersistentVolumeClaim", "StorageClass"),
         *("CSINode", "CSIDriver", "CSIStorageCapacity", "ResourceClaim", "DeviceClass"),
     }
@@ -361,8 +361,8 @@ def test_a_plugin_that_does_not_say_what_it_waits_for_is_woken_by_anything():
 
 def test_one_that_says_so_by_that_alone():
     assert Profile(Listens()).framework.queueing_hints() == []
-    [(name, registration)] = Profile(Listens(NODE_ADD)).framework.queueing_hints()
-    assert (name, registration.event) == ("a", NODE_ADD)
+    [registration] = Profile(Listens(NODE_ADD)).framework.queueing_hints()
+    assert (registration.plugin, registration.event) == ("a", NODE_ADD)
 
 
 def test_one_that_only_scores_has_nothing_to_wait_for():

@@ -104,7 +104,7 @@ class Crowd:
         self.dice = random.Random(seed)
         self.rng = np.random.default_rng(seed)
         self.table, self.cluster = NodeTable(), Cluster()
-        self.nominator = Nominator(lambda pod: True)
+        self.nominator = Nominator()
         self.args = args or DefaultPreemptionArgs()
         self.framework, self.plugin = frameworks(
             self.table, self.cluster, self.nominator, self.rng, args=args
@@ -324,9 +324,7 @@ class Crowd:
                 table.set_node(each)
                 for other in pods if name == node else self.pods[name]:
                     table.add_pod(other.on(name))
-            framework, _ = frameworks(
-                table, self.cluster, Nominator(lambda _: True), self.rng, skip=skipped
-            )
+            framework, _ = frameworks(table, self.cluster, Nominator(), self.rng, skip=skipped)
             fresh = Attempt(framework, table, pod, nominated=lambda _: {}, rng=self.rng)
             try:
                 fresh.find()

@@ -136,7 +136,7 @@ class Town:
 
     def __init__(self, nodes, pods=(), *, args=None, seed=0, filters=None):
         self.table, self.cluster = NodeTable(), Cluster()
-        self.nominator = Nominator(lambda _: True)
+        self.nominator = Nominator()
         self.rng = np.random.default_rng(seed)
         self.framework, self.plugin = frameworks(
             self.table, self.cluster, self.nominator, self.rng, args=args, more=filters

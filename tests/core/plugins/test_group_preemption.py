@@ -70,7 +70,7 @@ class World:
         self.groups = self.cluster.pod_groups
         self.groups.preempt_whole()
         self.groups.watch(PodGroup, lambda: "/apis/scheduling.k8s.io/v1alpha2/podgroups")
-        self.nominator = Nominator(lambda pod: True)
+        self.nominator = Nominator()
         self.framework, self.plugin = frameworks(
             self.table, self.cluster, self.nominator, np.random.default_rng(1)
         )

@@ -13,10 +13,9 @@ from app.framework.args import Profile
 from app.framework.testing import make_node, make_object
 from app.model.objects import Named
 from app.plugins import registry
-from app.scheduler.profiles import build_state, queue_plugins
+from app.scheduler.profiles import build_state
 from app.settings.load import load
 from app.state.queue.queued_pod import QueuedPod
-from app.state.queue.scheduling_queue import SchedulingQueue
 from app.state.scheduler_state import Change
 from app.wire.kube import PodDecoder
 
@@ -41,7 +40,6 @@ class FullState:
         self.state, frameworks = build_state(
             _profiles(),
             registry.IN_TREE,
-            lambda built, nominator: SchedulingQueue(queue_plugins(built), nominator),
             rng=self.rng,
         )
         self.framework = frameworks[PROFILE]

@@ -44,7 +44,7 @@ class World:
         classes = classes or registry.registry()
         [profile] = load(config).to_plain(registry.capabilities(classes), GATES)
         self.rng = np.random.default_rng(1)
-        nominator = Nominator(lambda _pod: True)
+        nominator = Nominator()
         self.framework = build_framework(
             profile,
             classes,

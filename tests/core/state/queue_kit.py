@@ -7,7 +7,7 @@ from app.model.cluster_event import Action, ClusterEvent, Resource
 from app.model.objects import PodSpec
 from app.model.pod import LabelSet, Pod, PodTemplate
 from app.state.nominator import Nominator
-from app.state.queue.hints import HintRegistration
+from app.state.queue.hints import EventRegistration
 from app.state.queue.queued_pod import Place, QueuedPod
 from app.state.queue.recorder import QueueRecorder
 from app.state.queue.scheduling_queue import QueuePlugins, SchedulingQueue
@@ -74,8 +74,15 @@ class Recorder(QueueRecorder):
         return {plugin: count for plugin, count in total.items() if count}
 
 
+def registered(
+    event: ClusterEvent, plugin: str, hint=None, template_only=False, narrow=None
+) -> EventRegistration:
+    """A plugin's registration."""
+    return EventRegistration(event, hint, template_only, narrow, plugin)
+
+
 def make_queue(
-    registrations: Iterable[HintRegistration] = (),
+    registrations: Iterable[EventRegistration] = (),
     *,
     sort_key=priority_sort,
     pre_enqueue=lambda pod: (),
@@ -84,7 +91,7 @@ def make_queue(
 ) -> SchedulingQueue:
     hints = {PROFILE: tuple(registrations)} if hints is None else hints
     plugins = QueuePlugins(sort_key, pre_enqueue, hints)
-    return SchedulingQueue(plugins, Nominator(lambda _: True), **options)
+    return SchedulingQueue(plugins, Nominator(), **options)
 
 
 def pop_all(queue: SchedulingQueue, now: float = NOW) -> list[str]:

@@ -2,9 +2,16 @@
 
 from app.model.objects import Container, ResourceRequirements
 from app.model.pod import PodTemplate
-from app.state.queue.hints import HintRegistration
 from app.state.queue.queued_pod import ACTIVE, BACKOFF
-from tests.core.state.queue_kit import NODE_ADDED, NOW, make_pod, make_queue, pop_all, spec
+from tests.core.state.queue_kit import (
+    NODE_ADDED,
+    NOW,
+    make_pod,
+    make_queue,
+    pop_all,
+    registered,
+    spec,
+)
 
 
 def lane(pod):
@@ -79,7 +86,7 @@ def test_a_pod_that_changes_keeps_its_place_and_one_that_needs_something_else_ch
 
 
 def test_a_rejected_pod_is_tried_early_only_if_its_lane_is_open_and_nobody_is_active():
-    queue = filled("a-1", hints={"default-scheduler": [HintRegistration(NODE_ADDED, "Fit")]})
+    queue = filled("a-1", hints={"default-scheduler": [registered(NODE_ADDED, "Fit")]})
     queued = queue.pop(NOW)
     queued.reject(["Fit"])
     queue.add_unschedulable_if_not_present(queued, NOW)

@@ -36,7 +36,7 @@ def looked_up(nominator, table, asking):
 def test_follows_every_change(seed, kept, monkeypatch):
     monkeypatch.setattr("app.state.nominator.MAX_CHANGES", kept)
     dice = random.Random(seed)
-    table, nominator = NodeTable(), Nominator(lambda _: True)
+    table, nominator = NodeTable(), Nominator()
     nominations = Nominations(nominator, table)
     pods = [pod(number, dice.choice((0, 5, 5, 10))) for number in range(12)]
     for _ in range(60):
@@ -64,7 +64,7 @@ def test_follows_every_change(seed, kept, monkeypatch):
 
 
 def test_what_has_not_changed_has_the_same_stamp():
-    table, nominator = NodeTable(), Nominator(lambda _: True)
+    table, nominator = NodeTable(), Nominator()
     for name in NODES:
         table.set_node(Node(metadata=ObjectMeta(name=name)))
     nominations = Nominations(nominator, table)
@@ -81,7 +81,7 @@ def test_what_has_not_changed_has_the_same_stamp():
 
 
 def test_for_a_nominated_pod_itself_its_own_node_has_another_stamp():
-    table, nominator = NodeTable(), Nominator(lambda _: True)
+    table, nominator = NodeTable(), Nominator()
     for name in NODES:
         table.set_node(Node(metadata=ObjectMeta(name=name)))
     nominations = Nominations(nominator, table)
@@ -105,7 +105,7 @@ def test_for_a_nominated_pod_itself_its_own_node_has_another_stamp():
     ],
 )
 def test_a_status_that_says_something_else_changes_nothing(change, counts):
-    table, nominator = NodeTable(), Nominator(lambda _: True)
+    table, nominator = NodeTable(), Nominator()
     table.set_node(Node(metadata=ObjectMeta(name="a")))
     nominations = Nominations(nominator, table)
     old = pod(1, 5)
@@ -117,7 +117,7 @@ def test_a_status_that_says_something_else_changes_nothing(change, counts):
 
 
 def test_names_the_nodes_that_have_changed_since():
-    nominator = Nominator(lambda _: True)
+    nominator = Nominator()
     nominator.add(pod(1, 0), "a")
     version = nominator.version
     assert list(nominator.changed_since(0)) == ["a"]
@@ -131,7 +131,7 @@ def test_names_the_nodes_that_have_changed_since():
 
 def test_does_not_remember_changes_for_good(monkeypatch):
     monkeypatch.setattr("app.state.nominator.MAX_CHANGES", 2)
-    nominator = Nominator(lambda _: True)
+    nominator = Nominator()
     versions = [0]
     for number, name in enumerate("abc"):
         nominator.add(pod(number, 0), name)

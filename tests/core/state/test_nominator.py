@@ -9,10 +9,6 @@ from app.state.nominator import Nominator
 from tests.core.state.queue_kit import NOW, fail_next, make_pod, make_queue
 
 
-def waiting(pod) -> bool:
-    return True
-
-
 def names(nominator, node):
     return [pod.name for pod in nominator.pods_on(node)]
 
@@ -29,7 +25,7 @@ def names(nominator, node):
 )
 @pytest.mark.parametrize("before", [None, "old"])
 def test_a_nomination_replaces_the_one_before(status, info, node, before):
-    nominator = Nominator(waiting)
+    nominator = Nominator()
     if before:
         nominator.add(make_pod(), before)
     nominator.add(make_pod(nominated_node_name=status), info)
@@ -39,7 +35,7 @@ def test_a_nomination_replaces_the_one_before(status, info, node, before):
 
 
 def test_pods_are_listed_in_the_order_of_their_nomination():
-    nominator = Nominator(waiting)
+    nominator = Nominator()
     for name in ("c", "a", "b"):
         nominator.add(make_pod(name), "node")
     nominator.add(make_pod("c"), "node")
@@ -50,7 +46,7 @@ def test_pods_are_listed_in_the_order_of_their_nomination():
 
 
 def test_the_list_of_pods_is_the_callers_own():
-    nominator = Nominator(waiting)
+    nominator = Nominator()
     nominator.add(make_pod(), "node")
     nominator.pods_on("node").clear()
     assert names(nominator, "node") == ["pod"]
@@ -58,8 +54,8 @@ def test_the_list_of_pods_is_the_callers_own():
 
 @pytest.mark.parametrize("info", [None, "b", ""])
 def test_a_pod_that_is_gone_or_bound_loses_its_nomination(info):
-    present = {"pod"}
-    nominator = Nominator(lambda pod: pod.uid in present)
+    present = {make_pod().key: make_pod()}
+    nominator = Nominator(present)
     nominator.add(make_pod(nominated_node_name="a"))
     present.clear()
     nominator.add(make_pod(nominated_node_name="a"), info)
@@ -82,7 +78,7 @@ def test_a_pod_that_is_gone_or_bound_loses_its_nomination(info):
     ],
 )
 def test_updates_follow_the_status_where_it_changes(known, old, new, node):
-    nominator = Nominator(waiting)
+    nominator = Nominator()
     if known is not None:
         nominator.add(make_pod(), known)
     updated = make_pod(nominated_node_name=new)
@@ -93,14 +89,14 @@ def test_updates_follow_the_status_where_it_changes(known, old, new, node):
 
 
 def test_an_update_to_another_uid_moves_a_nomination_along():
-    nominator = Nominator(waiting)
+    nominator = Nominator()
     nominator.add(make_pod("web", uid="one"), "node")
     nominator.update(make_pod("web", uid="one"), make_pod("web", uid="two"))
     assert (nominator.node_of("one"), nominator.node_of("two")) == (None, "node")
 
 
 def test_deleting_a_pod_that_is_not_nominated_does_nothing():
-    nominator = Nominator(waiting)
+    nominator = Nominator()
     nominator.add(make_pod("other"), "node")
     nominator.delete(make_pod())
     assert names(nominator, "node") == ["other"]
@@ -158,7 +154,8 @@ class NominatorMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.gone: set[str] = set()
-        self.nominator = Nominator(lambda pod: pod.uid not in self.gone)
+        self.pods = {make_pod(uid).key: make_pod(uid) for uid in ("u1", "u2", "u3", "u4")}
+        self.nominator = Nominator(self.pods)
         self.model: list[tuple[str, str]] = []
 
     def known(self, uid):
@@ -193,6 +190,9 @@ class NominatorMachine(RuleBasedStateMachine):
     @rule(uid=UIDS)
     def vanish_or_come_back(self, uid):
         self.gone ^= {uid}
+        pod = make_pod(uid)
+        if self.pods.pop(pod.key, None) is None:
+            self.pods[pod.key] = pod
 
     @invariant()
     def the_same_pods_are_on_the_same_nodes_in_the_same_order(self):

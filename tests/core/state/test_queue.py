@@ -7,7 +7,6 @@ from app.model.objects import Toleration
 from app.model.pod import PodTemplate
 from app.model.status import SUCCESS, unresolvable
 from app.state.queue.backoff_queue import RetryTimes
-from app.state.queue.hints import HintRegistration
 from app.state.queue.queued_pod import (
     LEGAL_MOVES,
     TRANSITIONS,
@@ -30,6 +29,7 @@ from tests.core.state.queue_kit import (
     make_queue,
     places,
     pop_all,
+    registered,
     spec,
 )
 
@@ -287,7 +287,7 @@ def test_an_update_that_changes_nothing_keeps_the_order():
 
 @pytest.mark.parametrize(("by", "place"), [(["Fit"], BACKOFF), ([], ERROR)])
 def test_a_pod_that_backs_off_keeps_its_place_through_updates(by, place):
-    queue = make_queue([HintRegistration(NODE_ADDED, "Fit")])
+    queue = make_queue([registered(NODE_ADDED, "Fit")])
     old = attempt(queue, make_pod(), by=by).pod
     queue.move_all(NODE_ADD, None, "node", NOW)
     new = make_pod(labels={"a": "b"}, priority=9)
@@ -307,7 +307,7 @@ def test_a_pod_in_flight_keeps_its_object():
 
 def test_a_parked_pod_is_found_by_its_new_template():
     shared = PodTemplate(spec())
-    queue = make_queue([HintRegistration(NODE_ADDED, "Fit", lambda pod, *_: pod.template is shared, template_only=True)])  # fmt: skip
+    queue = make_queue([registered(NODE_ADDED, "Fit", lambda pod, *_: pod.template is shared, template_only=True)])  # fmt: skip
     old = attempt(queue, make_pod(), now=NOW).pod
     queue.update(old, make_pod(template=shared), NOW)
     assert queue.where("pod") is PARKED
@@ -323,7 +323,7 @@ def test_the_first_event_of_an_update_that_is_welcome_wakes_the_pod():
         return True
 
     tolerations = (Toleration(key="k", operator="Exists"),)
-    events = [HintRegistration(event, "Taint", hint) for event in OWN_TOLERATIONS]
+    events = [registered(event, "Taint", hint) for event in OWN_TOLERATIONS]
     queue = make_queue(events, recorder=recorder)
     old = attempt(queue, make_pod(), by=["Taint"]).pod
     new = make_pod(template=PodTemplate(spec(tolerations=tolerations)), labels={"a": "b"})
@@ -337,7 +337,7 @@ def test_a_pod_that_one_event_of_an_update_has_woken_is_not_woken_by_the_next():
     hint_events = [Action.UpdatePodLabel, Action.UpdatePodToleration]
     recorder = Recorder()
     queue = make_queue(
-        [HintRegistration(ClusterEvent(Resource.Pod, action), "Fit") for action in hint_events],
+        [registered(ClusterEvent(Resource.Pod, action), "Fit") for action in hint_events],
         recorder=recorder,
     )
     old = attempt(queue, make_pod()).pod
@@ -348,7 +348,7 @@ def test_a_pod_that_one_event_of_an_update_has_woken_is_not_woken_by_the_next():
 
 
 def test_an_update_that_nobody_welcomes_leaves_the_pod_parked():
-    queue = make_queue([HintRegistration(event, "Taint") for event in OWN_TOLERATIONS])
+    queue = make_queue([registered(event, "Taint") for event in OWN_TOLERATIONS])
     old = attempt(queue, make_pod(), by=["Taint"]).pod
     new = make_pod(labels={"a": "b"})
     queue.update(old, new, NOW)
@@ -361,7 +361,7 @@ def test_an_update_that_nobody_welcomes_leaves_the_pod_parked():
 @pytest.mark.parametrize("place", [ACTIVE, BACKOFF, ERROR, PARKED])
 def test_a_deleted_pod_is_gone_from_wherever_it_was(place):
     recorder = Recorder()
-    queue = make_queue([HintRegistration(NODE_ADDED, "Fit")], recorder=recorder)
+    queue = make_queue([registered(NODE_ADDED, "Fit")], recorder=recorder)
     pod = make_pod()
     if place is ACTIVE:
         queue.add(pod, NOW)
@@ -396,7 +396,7 @@ def everywhere():
     """A queue with one pod in every place, each named after it."""
     gates = {"gated"}
     queue = make_queue(
-        [HintRegistration(NODE_ADDED, "Fit")],
+        [registered(NODE_ADDED, "Fit")],
         pre_enqueue=lambda pod: [("Gate", lambda pod: _verdict(pod.name in gates))],
     )
     queue.add(make_pod("gated"), NOW)
@@ -501,7 +501,7 @@ def test_an_illegal_move_reads_like_a_story():
 
 def test_moves_are_counted_where_they_lead():
     recorder = Recorder()
-    queue = make_queue([HintRegistration(NODE_ADDED, "Fit")], recorder=recorder)
+    queue = make_queue([registered(NODE_ADDED, "Fit")], recorder=recorder)
     queued = attempt(queue, make_pod())
     queue.move_all(NODE_ADD, None, "node", NOW)
     queue.pop(NOW)

@@ -8,7 +8,6 @@ import pytest
 from app.model.cluster_event import NODE_ADD
 from app.model.status import unresolvable
 from app.state.queue.backoff_queue import BackoffQueue, RetryTimes
-from app.state.queue.hints import HintRegistration
 from app.state.queue.queued_pod import Place, QueuedPod
 from tests.core.state.queue_kit import (
     NODE_ADDED,
@@ -20,6 +19,7 @@ from tests.core.state.queue_kit import (
     make_queue,
     pop_all,
     priority_sort,
+    registered,
 )
 
 _closed = unresolvable("closed")
@@ -98,7 +98,7 @@ def test_without_a_maximum_nobody_backs_off():
 
 
 def waking_queue(**options):
-    return make_queue([HintRegistration(NODE_ADDED, "Fit")], **options)
+    return make_queue([registered(NODE_ADDED, "Fit")], **options)
 
 
 def park_and_wake(queue, name, *, priority=0, now=NOW):

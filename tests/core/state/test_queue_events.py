@@ -17,7 +17,7 @@ from app.model.cluster_event import (
 )
 from app.model.pod import PodTemplate
 from app.state.queue.active_queue import InFlight
-from app.state.queue.hints import HintRegistration, with_taint_registrations
+from app.state.queue.hints import with_taint_registrations
 from app.state.queue.queued_pod import Place, QueuedPod
 from tests.core.state.queue_kit import (
     NODE_ADDED,
@@ -29,6 +29,7 @@ from tests.core.state.queue_kit import (
     make_pod,
     make_queue,
     places,
+    registered,
     spec,
 )
 
@@ -69,7 +70,7 @@ class Hint:
     ],
 )  # fmt: skip
 def test_an_event_wakes_the_pods_whose_rejectors_wait_for_it(registered, by, event, wakes):
-    queue = make_queue([HintRegistration(registered, "Fit")])
+    queue = make_queue([registered(registered, "Fit")])
     attempt(queue, make_pod(), by=[by])
     assert queue.move_all(event, None, None, LATER) == int(wakes)
     assert queue.where("pod") is (ACTIVE if wakes else PARKED)
@@ -79,7 +80,7 @@ def test_an_event_wakes_the_pods_whose_rejectors_wait_for_it(registered, by, eve
 @pytest.mark.parametrize("template_only", [True, False])
 def test_the_hint_decides(answer, template_only):
     hint = Hint(answer)
-    queue = make_queue([HintRegistration(NODE_ADDED, "Fit", hint, template_only)])
+    queue = make_queue([registered(NODE_ADDED, "Fit", hint, template_only)])
     attempt(queue, make_pod())
     assert queue.move_all(NODE_ADD, "old", "new", LATER) == int(answer)
     assert hint.asked == [("pod", "old", "new")]
@@ -87,7 +88,7 @@ def test_the_hint_decides(answer, template_only):
 
 def test_one_welcome_among_several_hints_is_enough():
     hints = [Hint(False), Hint(True), Hint(True)]
-    queue = make_queue(HintRegistration(NODE_ADDED, f"P{i}", h) for i, h in enumerate(hints))
+    queue = make_queue(registered(NODE_ADDED, f"P{i}", h) for i, h in enumerate(hints))
     attempt(queue, make_pod(), by=["P0", "P1", "P2"])
     assert queue.move_all(NODE_ADD, None, None, LATER) == 1
     assert [len(hint.asked) for hint in hints] == [1, 1, 0]
@@ -96,7 +97,7 @@ def test_one_welcome_among_several_hints_is_enough():
 def test_several_registrations_of_one_plugin_are_all_asked():
     first, second = Hint(False), Hint(True)
     wide = ClusterEvent(Resource.Node, Action.Add | Action.UpdateNodeLabel)
-    queue = make_queue([HintRegistration(wide, "Fit", first), HintRegistration(NODE_ADDED, "Fit", second)])  # fmt: skip
+    queue = make_queue([registered(wide, "Fit", first), registered(NODE_ADDED, "Fit", second)])  # fmt: skip
     attempt(queue, make_pod())
     assert queue.move_all(NODE_LABEL, None, None, LATER) == 0
     assert queue.move_all(NODE_ADD, None, None, LATER) == 1
@@ -108,7 +109,7 @@ def test_a_faulty_hint_counts_as_welcome_and_is_reported():
         raise ValueError("no such field")
 
     recorder = Recorder()
-    queue = make_queue([HintRegistration(NODE_ADDED, "Fit", broken)], recorder=recorder)
+    queue = make_queue([registered(NODE_ADDED, "Fit", broken)], recorder=recorder)
     attempt(queue, make_pod())
     assert queue.move_all(NODE_ADD, None, None, LATER) == 1
     assert recorder.faults == [("Fit", "QueueingHint", "pod", "no such field")]
@@ -116,7 +117,7 @@ def test_a_faulty_hint_counts_as_welcome_and_is_reported():
 
 def test_a_hint_that_looks_at_the_template_only_is_asked_once_per_family():
     once, each = Hint(False), Hint(False)
-    queue = make_queue([HintRegistration(NODE_ADDED, "Fit", once, template_only=True), HintRegistration(NODE_ADDED, "Affinity", each)])  # fmt: skip
+    queue = make_queue([registered(NODE_ADDED, "Fit", once, template_only=True), registered(NODE_ADDED, "Affinity", each)])  # fmt: skip
     web, db = PodTemplate(spec()), PodTemplate(spec())
     for i in range(5):
         attempt(queue, make_pod(f"web-{i}", template=web))
@@ -127,7 +128,7 @@ def test_a_hint_that_looks_at_the_template_only_is_asked_once_per_family():
 
 
 def test_siblings_are_woken_one_by_one_where_the_hint_looks_at_the_pod():
-    queue = make_queue([HintRegistration(POD_DELETED, "Affinity", lambda pod, old, new: pod.name == old.name)])  # fmt: skip
+    queue = make_queue([registered(POD_DELETED, "Affinity", lambda pod, old, new: pod.name == old.name)])  # fmt: skip
     template = PodTemplate(spec())
     for i in range(3):
         attempt(queue, make_pod(f"p{i}", template=template), by=["Affinity"])
@@ -137,7 +138,7 @@ def test_siblings_are_woken_one_by_one_where_the_hint_looks_at_the_pod():
 
 def test_an_event_looks_at_nobody_but_those_it_may_help():
     hint = Hint(False)
-    queue = make_queue([HintRegistration(NODE_ADDED, "Fit", hint), HintRegistration(POD_DELETED, "Ports", hint)])  # fmt: skip
+    queue = make_queue([registered(NODE_ADDED, "Fit", hint), registered(POD_DELETED, "Ports", hint)])  # fmt: skip
     for i in range(50):
         attempt(queue, make_pod(f"p{i}"), by=["Ports" if i % 10 else "Fit"])
     prechecked = []
@@ -147,7 +148,7 @@ def test_an_event_looks_at_nobody_but_those_it_may_help():
 
 def test_the_precheck_keeps_pods_where_they_are_unasked():
     hint = Hint(True)
-    queue = make_queue([HintRegistration(NODE_ADDED, "Fit", hint)])
+    queue = make_queue([registered(NODE_ADDED, "Fit", hint)])
     for name, priority in [("low", 1), ("high", 5)]:
         attempt(queue, make_pod(name, priority=priority))
     assert queue.move_all(NODE_ADD, None, None, LATER, lambda pod: pod.priority <= 3) == 1
@@ -166,7 +167,7 @@ def test_a_wildcard_event_with_a_pod_concerns_that_pod_alone():
 
 def test_profiles_do_not_share_registrations():
     ours, theirs = Hint(True), Hint(True)
-    queue = make_queue(hints={PROFILE: [HintRegistration(NODE_ADDED, "Fit", ours)], "other": [HintRegistration(POD_DELETED, "Fit", theirs)]})  # fmt: skip
+    queue = make_queue(hints={PROFILE: [registered(NODE_ADDED, "Fit", ours)], "other": [registered(POD_DELETED, "Fit", theirs)]})  # fmt: skip
     attempt(queue, make_pod("ours"))
     attempt(queue, make_pod("theirs", template=PodTemplate(spec(scheduler_name="other"))))
     assert queue.move_all(NODE_ADD, None, None, LATER) == 1
@@ -175,14 +176,14 @@ def test_profiles_do_not_share_registrations():
 
 
 def test_a_pod_of_a_profile_without_registrations_is_woken_by_any_event_somebody_waits_for():
-    queue = make_queue([HintRegistration(NODE_ADDED, "Fit")])
+    queue = make_queue([registered(NODE_ADDED, "Fit")])
     attempt(queue, make_pod(template=PodTemplate(spec(scheduler_name="unknown"))))
     assert queue.move_all(NODE_DELETE, None, None, LATER) == 0
     assert queue.move_all(NODE_ADD, None, None, LATER) == 1
 
 
 def test_a_plugin_that_registered_nothing_is_never_woken_by_events():
-    queue = make_queue([HintRegistration(NODE_ADDED, "Fit")])
+    queue = make_queue([registered(NODE_ADDED, "Fit")])
     attempt(queue, make_pod(), by=["Silent"])
     for event in (NODE_ADD, NODE_DELETE, ASSIGNED_POD_DELETE, NODE_TAINT):
         assert queue.move_all(event, None, None, LATER) == 0
@@ -199,14 +200,14 @@ def test_a_plugin_that_registered_nothing_is_never_woken_by_events():
 )
 @pytest.mark.parametrize("template_only", [True, False])
 def test_what_a_pending_plugin_welcomes_needs_no_backoff(rejector, pending, place, template_only):
-    queue = make_queue([HintRegistration(NODE_ADDED, "Fit", Hint(rejector), template_only), HintRegistration(NODE_ADDED, "Permit", Hint(pending))])  # fmt: skip
+    queue = make_queue([registered(NODE_ADDED, "Fit", Hint(rejector), template_only), registered(NODE_ADDED, "Permit", Hint(pending))])  # fmt: skip
     attempt(queue, make_pod(), by=["Fit"], pending=["Permit"])
     queue.move_all(NODE_ADD, None, None, NOW)
     assert queue.where("pod") is place
 
 
 def test_pods_that_do_not_wait_for_an_event_are_left_alone():
-    queue = make_queue([HintRegistration(NODE_ADDED, "Fit")])
+    queue = make_queue([registered(NODE_ADDED, "Fit")])
     queue.add(make_pod("active"), NOW)
     attempt(queue, make_pod("error", priority=1), by=[])
     attempt(queue, make_pod("backoff", priority=1))
@@ -220,7 +221,7 @@ def test_pods_that_do_not_wait_for_an_event_are_left_alone():
 
 
 def test_activation_ignores_backoff_and_events():
-    queue = make_queue([HintRegistration(NODE_ADDED, "Fit")])
+    queue = make_queue([registered(NODE_ADDED, "Fit")])
     pods = [make_pod(name) for name in ("parked", "error", "backoff")]
     attempt(queue, pods[2])
     queue.move_all(NODE_ADD, None, None, NOW)
@@ -272,7 +273,7 @@ def in_flight(queue, *names):
     ],
 )
 def test_what_happened_in_flight_is_put_to_the_rejectors(events, place):
-    queue = make_queue([HintRegistration(NODE_ADDED, "Fit"), HintRegistration(POD_DELETED, "Ports"), HintRegistration(NODE_TAINT, "Taint")])  # fmt: skip
+    queue = make_queue([registered(NODE_ADDED, "Fit"), registered(POD_DELETED, "Ports"), registered(NODE_TAINT, "Taint")])  # fmt: skip
     [queued] = in_flight(queue, "pod")
     for event in events:
         queue.move_all(event, None, None, NOW)
@@ -290,7 +291,7 @@ def test_what_happened_in_flight_is_put_to_the_rejectors(events, place):
     ],
 )
 def test_a_pending_plugins_welcome_beats_an_earlier_one_of_a_rejector(answers, place):
-    registrations = [HintRegistration(NODE_ADDED, "Fit", Hint("Fit" in answers)), HintRegistration(POD_DELETED, "Permit", Hint("Permit" in answers))]  # fmt: skip
+    registrations = [registered(NODE_ADDED, "Fit", Hint("Fit" in answers)), registered(POD_DELETED, "Permit", Hint("Permit" in answers))]  # fmt: skip
     queue = make_queue(registrations)
     [queued] = in_flight(queue, "pod")
     queue.move_all(NODE_ADD, None, None, NOW)
@@ -299,7 +300,7 @@ def test_a_pending_plugins_welcome_beats_an_earlier_one_of_a_rejector(answers, p
 
 
 def test_a_pod_sees_just_the_events_since_it_was_popped():
-    queue = make_queue([HintRegistration(NODE_ADDED, "Fit")])
+    queue = make_queue([registered(NODE_ADDED, "Fit")])
     [early] = in_flight(queue, "early")
     queue.move_all(NODE_ADD, None, None, NOW)
     [late] = in_flight(queue, "late")
@@ -309,7 +310,7 @@ def test_a_pod_sees_just_the_events_since_it_was_popped():
 
 def test_events_are_kept_for_the_oldest_pod_in_flight_and_no_longer():
     recorder = Recorder()
-    queue = make_queue([HintRegistration(NODE_ADDED, "Fit")], recorder=recorder)
+    queue = make_queue([registered(NODE_ADDED, "Fit")], recorder=recorder)
     kept = []
     queue.move_all(NODE_ADD, None, None, NOW)
     kept.append(queue.statistics().in_flight_events)
@@ -328,7 +329,7 @@ def test_events_are_kept_for_the_oldest_pod_in_flight_and_no_longer():
 
 
 def test_an_event_that_nobody_waits_for_is_not_kept():
-    queue = make_queue([HintRegistration(NODE_ADDED, "Fit")])
+    queue = make_queue([registered(NODE_ADDED, "Fit")])
     in_flight(queue, "pod")
     queue.move_all(NODE_DELETE, None, None, NOW)
     assert queue.statistics().in_flight_events == 0
@@ -336,7 +337,7 @@ def test_an_event_that_nobody_waits_for_is_not_kept():
 
 def test_an_update_in_flight_is_kept_for_the_return():
     event = ClusterEvent(Resource.Pod, Action.UpdatePodLabel)
-    queue = make_queue([HintRegistration(event, "Affinity", lambda pod, old, new: pod.uid == new.uid)])  # fmt: skip
+    queue = make_queue([registered(event, "Affinity", lambda pod, old, new: pod.uid == new.uid)])  # fmt: skip
     changed, other = in_flight(queue, "changed", "other")
     queue.update(changed.pod, make_pod("changed", labels={"a": "b"}), NOW)
     assert fail_in_flight(queue, other, ["Affinity"]) is PARKED
@@ -354,7 +355,7 @@ def test_the_timeout_of_others_counts_for_pods_in_flight():
 def test_a_pod_that_missed_events_because_there_were_too_many_is_retried():
     recorder = Recorder()
     flying = InFlight(recorder, ByteBudget(UNLIMITED), max_events=3)
-    interest = make_queue([HintRegistration(NODE_ADDED, "Fit")])._hints.interest(NODE_ADD)
+    interest = make_queue([registered(NODE_ADDED, "Fit")])._hints.interest(NODE_ADD)
     slow, quick = QueuedPod(make_pod("slow"), NOW), QueuedPod(make_pod("quick"), NOW)
     flying.add(slow)
     for i in range(3):
@@ -374,7 +375,7 @@ def test_events_for_pods_in_flight_have_a_limit_of_bytes():
     """The oldest are dropped; one that is too large is dropped itself."""
     recorder, budget = Recorder(), ByteBudget(10_000)
     flying = InFlight(recorder, budget)
-    interest = make_queue([HintRegistration(NODE_ADDED, "Fit")])._hints.interest(NODE_ADD)
+    interest = make_queue([registered(NODE_ADDED, "Fit")])._hints.interest(NODE_ADD)
     first, second, third = (QueuedPod(make_pod(name), NOW) for name in ("a", "b", "c"))
     small, large = "x" * 1000, "x" * 10_000
     flying.add(first)
@@ -396,7 +397,7 @@ def test_events_for_pods_in_flight_have_a_limit_of_bytes():
 
 def test_the_memory_of_a_template_is_counted_once_while_any_event_has_it():
     budget = ByteBudget(UNLIMITED)
-    queue = make_queue([HintRegistration(POD_DELETED, "Fit")], in_flight_budget=budget)
+    queue = make_queue([registered(POD_DELETED, "Fit")], in_flight_budget=budget)
     templates = [PodTemplate(spec(), size=100_000) for _ in range(2)]
     queue.add(make_pod("a"), NOW)
     queued = queue.pop(NOW)
@@ -427,7 +428,7 @@ def test_the_memory_of_a_template_is_counted_once_while_any_event_has_it():
 )
 def test_waiting_for_new_nodes_means_waiting_for_taints_as_well(actions, added):
     hint = Hint(False)
-    given = [HintRegistration(POD_DELETED, "Fit", hint)]
-    given += [HintRegistration(ClusterEvent(Resource.Node, action), "Fit", hint) for action in actions]  # fmt: skip
-    extra = (HintRegistration(NODE_TAINT, "Fit"),) if added else ()
+    given = [registered(POD_DELETED, "Fit", hint)]
+    given += [registered(ClusterEvent(Resource.Node, action), "Fit", hint) for action in actions]  # fmt: skip
+    extra = (registered(NODE_TAINT, "Fit"),) if added else ()
     assert with_taint_registrations(given) == (*given, *extra)

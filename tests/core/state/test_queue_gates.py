@@ -13,7 +13,6 @@ from app.model.cluster_event import (
 from app.model.objects import SchedulingGate
 from app.model.pod import PodTemplate
 from app.model.status import SUCCESS, Code, Status, unresolvable, unschedulable
-from app.state.queue.hints import HintRegistration
 from app.state.queue.queued_pod import Place
 from tests.core.state.queue_kit import (
     NODE_ADDED,
@@ -26,6 +25,7 @@ from tests.core.state.queue_kit import (
     make_pod,
     make_queue,
     places,
+    registered,
     spec,
 )
 
@@ -91,7 +91,7 @@ def test_the_first_plugin_that_says_no_ends_the_round():
 
 def test_the_plugin_that_gates_a_pod_is_asked_first_the_next_time():
     gates = Gates(A=set(), B={"pod"}, C=set())
-    queue = make_queue([HintRegistration(NODE_ADDED, "B")], pre_enqueue=gates)
+    queue = make_queue([registered(NODE_ADDED, "B")], pre_enqueue=gates)
     queue.add(make_pod(), NOW)
     gates.asked.clear()
     assert queue.move_all(NODE_ADD, None, None, LATER) == 0
@@ -105,7 +105,7 @@ def test_the_plugin_that_gates_a_pod_is_asked_first_the_next_time():
 def test_a_pod_let_through_keeps_the_gate_among_its_rejectors_until_it_fails():
     recorder = Recorder()
     gates = Gates(Gate={"pod"})
-    queue = make_queue([HintRegistration(NODE_ADDED, "Gate")], pre_enqueue=gates, recorder=recorder)
+    queue = make_queue([registered(NODE_ADDED, "Gate")], pre_enqueue=gates, recorder=recorder)
     queue.add(make_pod(), NOW)
     gates.closed["Gate"].clear()
     queue.move_all(NODE_ADD, None, None, LATER)
@@ -119,7 +119,7 @@ def test_a_pod_let_through_keeps_the_gate_among_its_rejectors_until_it_fails():
 def test_one_gate_may_follow_another():
     recorder = Recorder()
     gates = Gates(A={"pod"}, B={"pod"})
-    queue = make_queue([HintRegistration(NODE_ADDED, "A"), HintRegistration(POD_DELETED, "B")], pre_enqueue=gates, recorder=recorder)  # fmt: skip
+    queue = make_queue([registered(NODE_ADDED, "A"), registered(POD_DELETED, "B")], pre_enqueue=gates, recorder=recorder)  # fmt: skip
     queue.add(make_pod(), NOW)
     gates.closed["A"].clear()
     queue.move_all(NODE_ADD, None, None, LATER)
@@ -142,7 +142,7 @@ def test_one_gate_may_follow_another():
 )
 def test_a_gated_pod_waits_for_its_gate_whoever_else_turned_it_down(event, moves):
     gates = Gates(Gate=set())
-    queue = make_queue([HintRegistration(NODE_ADDED, "Fit"), HintRegistration(POD_DELETED, "Gate")], pre_enqueue=gates)  # fmt: skip
+    queue = make_queue([registered(NODE_ADDED, "Fit"), registered(POD_DELETED, "Gate")], pre_enqueue=gates)  # fmt: skip
     queued = attempt(queue, make_pod())
     gates.closed["Gate"].add("pod")
     queue.move_all(NODE_ADD, None, None, LATER)
@@ -153,7 +153,7 @@ def test_a_gated_pod_waits_for_its_gate_whoever_else_turned_it_down(event, moves
 
 def test_a_gate_that_registered_anything_at_all_is_asked_about_wildcards():
     gates = Gates(Gate={"pod"})
-    queue = make_queue([HintRegistration(ClusterEvent(Resource.Any, Action.All), "Gate")], pre_enqueue=gates)  # fmt: skip
+    queue = make_queue([registered(ClusterEvent(Resource.Any, Action.All), "Gate")], pre_enqueue=gates)  # fmt: skip
     queue.add(make_pod(), NOW)
     gates.closed["Gate"].clear()
     assert queue.move_all(UNSCHEDULABLE_TIMEOUT, None, None, LATER) == 1
@@ -161,7 +161,7 @@ def test_a_gate_that_registered_anything_at_all_is_asked_about_wildcards():
 
 def test_the_gates_hint_can_leave_the_pod_where_it_is():
     gates = Gates(Gate={"pod"})
-    never = HintRegistration(POD_DELETED, "Gate", lambda *_: False, template_only=True)
+    never = registered(POD_DELETED, "Gate", lambda *_: False, template_only=True)
     queue = make_queue([never], pre_enqueue=gates)
     queue.add(make_pod(), NOW)
     gates.closed["Gate"].clear()
@@ -176,7 +176,7 @@ def test_while_the_gate_is_closed_no_pod_is_put_to_the_hints():
 
     seen: list[str] = []
     gates = Gates(Gate={"a", "b"})
-    queue = make_queue([HintRegistration(POD_DELETED, "Gate", hint)], pre_enqueue=gates)
+    queue = make_queue([registered(POD_DELETED, "Gate", hint)], pre_enqueue=gates)
     for name in "ab":
         queue.add(make_pod(name), NOW)
     gates.closed["Gate"].remove("b")
@@ -186,7 +186,7 @@ def test_while_the_gate_is_closed_no_pod_is_put_to_the_hints():
 
 def test_a_gate_of_any_profile_makes_an_event_count():
     gates = Gates(Gate={"pod"})
-    queue = make_queue(hints={PROFILE: [], "other": [HintRegistration(NODE_ADDED, "Gate")]}, pre_enqueue=gates)  # fmt: skip
+    queue = make_queue(hints={PROFILE: [], "other": [registered(NODE_ADDED, "Gate")]}, pre_enqueue=gates)  # fmt: skip
     queue.add(make_pod(), NOW)
     gates.closed["Gate"].clear()
     assert queue.move_all(NODE_ADD, None, None, LATER) == 0, "its own profile has no such hint"
@@ -196,7 +196,7 @@ def test_a_gate_of_any_profile_makes_an_event_count():
 def test_a_failed_pod_can_be_gated_instead_of_backing_off(by):
     recorder = Recorder()
     gates = Gates(Preemption=set())
-    queue = make_queue([HintRegistration(NODE_ADDED, "Fit")], pre_enqueue=gates, recorder=recorder)
+    queue = make_queue([registered(NODE_ADDED, "Fit")], pre_enqueue=gates, recorder=recorder)
     queue.add(make_pod(), NOW)
     queued = queue.pop(NOW)
     queue.move_all(NODE_ADD, None, None, NOW)
@@ -219,7 +219,7 @@ def test_a_failed_pod_can_be_gated_instead_of_backing_off(by):
 )
 def test_a_pod_that_is_gated_on_its_way_out_is_counted_once_more(move, counted):
     recorder, gates = Recorder(), Gates(Gate=set())
-    queue = make_queue([HintRegistration(NODE_ADDED, "Fit"), HintRegistration(POD_LABELLED, "Fit")], pre_enqueue=gates, recorder=recorder)  # fmt: skip
+    queue = make_queue([registered(NODE_ADDED, "Fit"), registered(POD_LABELLED, "Fit")], pre_enqueue=gates, recorder=recorder)  # fmt: skip
     pod = attempt(queue, make_pod()).pod
     gates.closed["Gate"].add("pod")
     recorder.entered.clear()
@@ -279,7 +279,7 @@ def test_a_gated_pod_whose_gates_are_removed_gets_in():
     def gates(pod):
         yield "SchedulingGates", lambda pod: unresolvable("gates") if pod.spec.scheduling_gates else SUCCESS  # fmt: skip
 
-    queue = make_queue([HintRegistration(GATES_GONE, "SchedulingGates", lambda pod, old, new: pod.uid == new.uid)], pre_enqueue=gates)  # fmt: skip
+    queue = make_queue([registered(GATES_GONE, "SchedulingGates", lambda pod, old, new: pod.uid == new.uid)], pre_enqueue=gates)  # fmt: skip
     two, one, none = [
         make_pod(template=PodTemplate(spec(scheduling_gates=tuple(map(SchedulingGate, names)))))
         for names in (["a", "b"], ["a"], [])
@@ -294,7 +294,7 @@ def test_a_gated_pod_whose_gates_are_removed_gets_in():
 
 def test_a_gated_pod_that_was_updated_is_still_found_and_can_be_deleted():
     gates = Gates(Gate={"pod"})
-    queue = make_queue([HintRegistration(NODE_ADDED, "Gate")], pre_enqueue=gates)
+    queue = make_queue([registered(NODE_ADDED, "Gate")], pre_enqueue=gates)
     old, new = make_pod(), make_pod(labels={"a": "b"})
     queue.add(old, NOW)
     queue.update(old, new, NOW)
@@ -306,7 +306,7 @@ def test_a_gated_pod_that_was_updated_is_still_found_and_can_be_deleted():
 
 def test_the_gate_is_shown_only_the_pods_that_an_event_can_help():
     gates = Gates(Gate={"a", "b", "c"})
-    only = HintRegistration(NODE_ADDED, "Gate", lambda *_: True, narrow=lambda *_: ["b"])
+    only = registered(NODE_ADDED, "Gate", lambda *_: True, narrow=lambda *_: ["b"])
     queue = make_queue([only], pre_enqueue=gates)
     template = PodTemplate(spec())
     for name in "abc":

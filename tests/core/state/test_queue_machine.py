@@ -24,10 +24,9 @@ from app.model.cluster_event import (
 )
 from app.model.pod import LabelSet, Pod, PodTemplate
 from app.model.status import SUCCESS, unresolvable
-from app.state.queue.hints import HintRegistration
 from app.state.queue.queued_pod import WAITING, Place, QueuedPod
 from app.state.queue.scheduling_queue import AlreadyQueuedError
-from tests.core.state.queue_kit import NOW, PROFILE, Recorder, make_queue, spec
+from tests.core.state.queue_kit import NOW, PROFILE, Recorder, make_queue, registered, spec
 from tests.core.state.queue_model import FLYING, PARKED, ModelPod, QueueModel
 
 GATES = ("SchedulingGates", "DefaultPreemption")
@@ -56,18 +55,18 @@ def registrations():
     deleted = ClusterEvent(Resource.Pod, Action.Delete)
     return {
         PROFILE: [
-            HintRegistration(nodes, "Fit", big_enough, template_only=True),
-            HintRegistration(deleted, "Fit", named),
-            HintRegistration(nodes, "Affinity", lambda pod, old, new: pod.name < "p2"),
-            HintRegistration(POD_UPDATE_LABEL, "Affinity", own),
-            HintRegistration(NODE_TAINT, "Affinity"),
-            HintRegistration(deleted, "Permit", named),
-            HintRegistration(nodes, "Permit", big_enough, template_only=True),
-            HintRegistration(POD_UPDATE_LABEL, "SchedulingGates", own),
-            HintRegistration(deleted, "DefaultPreemption", lambda *_: False),
-            HintRegistration(ClusterEvent(Resource.Any, Action.All), "Extender"),
+            registered(nodes, "Fit", big_enough, template_only=True),
+            registered(deleted, "Fit", named),
+            registered(nodes, "Affinity", lambda pod, old, new: pod.name < "p2"),
+            registered(POD_UPDATE_LABEL, "Affinity", own),
+            registered(NODE_TAINT, "Affinity"),
+            registered(deleted, "Permit", named),
+            registered(nodes, "Permit", big_enough, template_only=True),
+            registered(POD_UPDATE_LABEL, "SchedulingGates", own),
+            registered(deleted, "DefaultPreemption", lambda *_: False),
+            registered(ClusterEvent(Resource.Any, Action.All), "Extender"),
         ],
-        "second": [HintRegistration(nodes, "Fit", template_only=True)],
+        "second": [registered(nodes, "Fit", template_only=True)],
     }
 
 
@@ -302,7 +301,7 @@ SCRIPT = """
 import random
 from app.model.cluster_event import ASSIGNED_POD_DELETE, NODE_ADD
 from app.model.pod import LabelSet, Pod
-from tests.core.state.queue_kit import NOW, make_queue
+from tests.core.state.queue_kit import NOW, make_queue, registered
 from tests.core.state.test_queue_machine import TEMPLATES, registrations
 queue, dice = make_queue(hints=registrations()), random.Random(7)
 for i in range(40):

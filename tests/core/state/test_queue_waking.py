@@ -8,7 +8,6 @@ from app.model.budget import ByteBudget
 from app.model.cluster_event import NODE_ADD
 from app.model.pod import PodTemplate
 from app.model.status import SUCCESS, unresolvable
-from app.state.queue.hints import HintRegistration
 from app.state.queue.queued_pod import Place
 from app.state.queue.scheduling_queue import MAX_PENDING_EVENTS
 from app.state.queue.unschedulable_pods import MAX_STEP
@@ -22,6 +21,7 @@ from tests.core.state.queue_kit import (
     make_pod,
     make_queue,
     pop_all,
+    registered,
     spec,
 )
 
@@ -63,7 +63,7 @@ def goes(queue):
 
 
 def queue_with(hint):
-    return make_queue([HintRegistration(NODE_ADDED, "Fit", hint, template_only=True)])
+    return make_queue([registered(NODE_ADDED, "Fit", hint, template_only=True)])
 
 
 def test_siblings_are_asked_about_once_and_moved_bit_by_bit():
@@ -95,7 +95,7 @@ def test_hints_about_many_kinds_of_pods_are_asked_bit_by_bit():
 
 def test_hints_about_the_pods_of_many_pod_groups_are_asked_bit_by_bit():
     hint = Asked(-1)
-    queue = make_queue([HintRegistration(NODE_ADDED, "Fit", hint)])
+    queue = make_queue([registered(NODE_ADDED, "Fit", hint)])
     (template,) = templates(1)
     for number in range(MANY):
         pod = make_pod(f"p{number}", template=template, pod_group_name=f"group-{number // 4}")
@@ -167,7 +167,7 @@ class Gate:
 
 def test_events_that_are_not_dealt_with_have_a_limit_of_bytes():
     budget, recorder = ByteBudget(50_000), Recorder()
-    registrations = [HintRegistration(NODE_ADDED, "Fit", Asked(-1), template_only=True)]
+    registrations = [registered(NODE_ADDED, "Fit", Asked(-1), template_only=True)]
     queue = make_queue(registrations, recorder=recorder, pending_budget=budget)
     waiting(queue, templates(MANY))
     for _ in range(20):
@@ -183,7 +183,7 @@ def test_events_that_nobody_deals_with_do_not_pile_up():
     """As on a standby whose event loop is busy: then all pods that wait are tried again instead, gated ones too."""
     hint, gate, recorder = Asked(-1), Gate(), Recorder()
     registrations = [
-        HintRegistration(NODE_ADDED, plugin, hint, template_only=True) for plugin in ("Fit", "Gate")
+        registered(NODE_ADDED, plugin, hint, template_only=True) for plugin in ("Fit", "Gate")
     ]
     queue = make_queue(
         registrations,
@@ -255,7 +255,7 @@ def test_overdue_pods_are_woken_bit_by_bit():
 
 
 def test_backoffs_end_bit_by_bit():
-    queue = make_queue([HintRegistration(NODE_ADDED, "Fit")], hints={PROFILE: ()})
+    queue = make_queue([registered(NODE_ADDED, "Fit")], hints={PROFILE: ()})
     for number in range(MANY):
         queue.add(make_pod(f"p{number}"), NOW)
     for _ in range(MANY):
@@ -270,7 +270,7 @@ def test_backoffs_end_bit_by_bit():
 def test_an_event_for_few_of_many_siblings_is_asked_about_these_only():
     hint = Asked()
     queue = make_queue(
-        [HintRegistration(NODE_ADDED, "Fit", hint, narrow=lambda *_: ["p3", "p7", "gone"])]
+        [registered(NODE_ADDED, "Fit", hint, narrow=lambda *_: ["p3", "p7", "gone"])]
     )
     waiting(queue, templates(1), count=10)
     queue.move_all(NODE_ADD, None, "node", LATER)
@@ -280,7 +280,7 @@ def test_an_event_for_few_of_many_siblings_is_asked_about_these_only():
 
 def test_siblings_are_woken_in_the_order_in_which_they_are_named():
     named = [f"p{number}" for number in range(20)]
-    registration = HintRegistration(NODE_ADDED, "Fit", Asked(), narrow=lambda *_: named)
+    registration = registered(NODE_ADDED, "Fit", Asked(), narrow=lambda *_: named)
     queue = make_queue([registration])
     waiting(queue, templates(1), count=20)
     queue.move_all(NODE_ADD, None, "node", LATER)
@@ -291,8 +291,8 @@ def test_siblings_whom_any_registration_does_not_narrow_are_all_asked_about():
     nobody, anybody = Asked(99), Asked()
     queue = make_queue(
         [
-            HintRegistration(NODE_ADDED, "Fit", nobody, narrow=lambda *_: []),
-            HintRegistration(NODE_ADDED, "Fit", anybody),
+            registered(NODE_ADDED, "Fit", nobody, narrow=lambda *_: []),
+            registered(NODE_ADDED, "Fit", anybody),
         ]
     )
     waiting(queue, templates(1), count=3)
@@ -306,7 +306,7 @@ def test_a_registration_may_know_no_limits():
         raise RuntimeError("broken")
 
     for narrow in (lambda *_: None, broken):
-        queue = make_queue([HintRegistration(NODE_ADDED, "Fit", Asked(), narrow=narrow)])
+        queue = make_queue([registered(NODE_ADDED, "Fit", Asked(), narrow=narrow)])
         waiting(queue, templates(1), count=3)
         queue.move_all(NODE_ADD, None, "node", LATER)
         assert len(pop_all(queue, LATER)) == 3

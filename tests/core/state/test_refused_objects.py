@@ -10,6 +10,7 @@ from app.model.pod import Pod
 from app.model.storage import PersistentVolume, PersistentVolumeClaim
 from app.state.cache import Cache
 from app.state.cluster import Cluster
+from app.state.nominator import Nominator
 from app.state.queue.queued_pod import Place
 from app.state.queue.scheduling_queue import QueuePlugins, SchedulingQueue
 from app.state.scheduler_state import Change, RefusedObject, SchedulerState
@@ -182,10 +183,12 @@ def test_pods_that_cannot_be_ranked_do_not_wait(bad, at_once, compare):
 
 
 def state_with_rank(rank):
+    pods = {}
     return SchedulerState(
         cache=Cache(NodeTable()),
         cluster=Cluster(),
-        make_queue=lambda nominator: SchedulingQueue(QueuePlugins(rank), nominator),
+        pods=pods,
+        queue=SchedulingQueue(QueuePlugins(rank), Nominator(pods)),
         profiles=["default-scheduler"],
     )
 

@@ -26,11 +26,13 @@ from app.model.pod import LabelSet, Pod, PodTemplate
 from app.state.cache import Cache
 from app.state.cluster import Cluster
 from app.state.columns.resources import ResourceColumns
-from app.state.queue.hints import HintRegistration
+from app.state.nominator import Nominator
+from app.state.queue.hints import EventRegistration
 from app.state.queue.queued_pod import Place, QueuedPod
 from app.state.queue.scheduling_queue import QueuePlugins, SchedulingQueue
 from app.state.scheduler_state import Change, SchedulerState
 from app.state.table import NodeTable
+from tests.core.state.queue_kit import registered
 
 NODES = [f"node-{i}" for i in range(4)]
 LABELS = [LabelSet({"app": "web"}), LabelSet({"app": "db"}), LabelSet({})]
@@ -92,13 +94,14 @@ def _rank(queued: QueuedPod) -> tuple[int, float]:
     return -queued.pod.priority, queued.timestamp
 
 
-def new_state(*hints: HintRegistration) -> SchedulerState:
+def new_state(*hints: EventRegistration) -> SchedulerState:
+    pods: dict[str, Pod] = {}
+    plugins = QueuePlugins(_rank, hints={"default-scheduler": hints})
     return SchedulerState(
         cache=Cache(NodeTable()),
         cluster=Cluster(),
-        make_queue=lambda nominator: SchedulingQueue(
-            QueuePlugins(_rank, hints={"default-scheduler": hints}), nominator
-        ),
+        pods=pods,
+        queue=SchedulingQueue(plugins, Nominator(pods)),
         profiles=["default-scheduler"],
     )
 
@@ -161,7 +164,7 @@ def test_pods_of_a_list_come_as_if_one_by_one(kinds, nameless):
 
 
 def test_bound_pods_of_a_list_wake_those_that_wait_for_one():
-    state = new_state(HintRegistration(ASSIGNED_POD_ADD, "InterPodAffinity"))
+    state = new_state(registered(ASSIGNED_POD_ADD, "InterPodAffinity"))
     waiting, bound = new_pod(1, 0, LABELS[0], ""), new_pod(2, 0, LABELS[0], "node-1")
     state.apply_new(Pod, {waiting.key: waiting}, 1.0)
     queued = state.pop(1.0)

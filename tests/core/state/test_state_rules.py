@@ -13,6 +13,7 @@ from app.model.pod_groups import GROUP_LABEL, LabelledPodGroup
 from app.model.storage import PersistentVolume, StorageClass
 from app.state.cache import Cache
 from app.state.cluster import Cluster
+from app.state.nominator import Nominator
 from app.state.queue.queued_pod import Place
 from app.state.queue.scheduling_queue import QueuePlugins, SchedulingQueue
 from app.state.scheduler_state import (
@@ -49,8 +50,13 @@ class World:
     """The state after these objects have come; what was heard of them is forgotten."""
 
     def __init__(self, *objects):
+        pods = {}
         self.state = SchedulerState(
-            cache=Cache(NodeTable()), cluster=Cluster(), make_queue=Listening, profiles=[PROFILE]
+            cache=Cache(NodeTable()),
+            cluster=Cluster(),
+            pods=pods,
+            queue=Listening(Nominator(pods)),
+            profiles=[PROFILE],
         )
         self.queue: Listening = self.state.queue
         for each in objects:

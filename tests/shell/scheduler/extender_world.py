@@ -24,12 +24,12 @@ from app.scheduler.failures import FailureHandler
 from app.scheduler.loop import PodCycle, QueueFlusher, SchedulingLoop
 from app.scheduler.parts import Parts
 from app.scheduler.permits import WaitingPods
-from app.scheduler.profiles import build_state, queue_plugins
+from app.scheduler.profiles import build_state
 from app.scheduler.releases import Releases
 from app.scheduler.serial_extenders import SerialGate, extenders_of
 from app.scheduler.shadow_extenders import ShadowExtenders
 from app.settings.load import load
-from app.state.queue.hints import HintRegistration
+from app.state.queue.hints import EventRegistration
 from app.state.queue.scheduling_queue import SchedulingQueue
 from app.wire.kube import PodDecoder
 from tests.shell.extender.fakes import extender
@@ -116,14 +116,14 @@ class World(LoopWorld):
         profile = msgspec.structs.replace(defaults, points=points)
 
         hints = [
-            HintRegistration(ClusterEvent(Resource.Node, Action.Add), EXTENDER),
-            HintRegistration(ClusterEvent(Resource.Pod, Action.Delete), EXTENDER),
-            HintRegistration(ClusterEvent(Resource.Pod, Action.UpdatePodLabel), EXTENDER),
-            HintRegistration(ClusterEvent(Resource.Pod, Action.Delete), PLUGINS[2]),
+            EventRegistration(ClusterEvent(Resource.Node, Action.Add), plugin=EXTENDER),
+            EventRegistration(ClusterEvent(Resource.Pod, Action.Delete), plugin=EXTENDER),
+            EventRegistration(ClusterEvent(Resource.Pod, Action.UpdatePodLabel), plugin=EXTENDER),
+            EventRegistration(ClusterEvent(Resource.Pod, Action.Delete), plugin=PLUGINS[2]),
         ]
 
-        def make_queue(frameworks, nominator):
-            plugins = queue_plugins(frameworks)._replace(hints={PROFILE: hints})
+        def make_queue(plugins, nominator):
+            plugins = plugins._replace(hints={PROFILE: hints})
             lane = extenders_of(self.chain.extenders, lambda _pod: None)
             return SchedulingQueue(plugins, nominator, lane=lane)
 

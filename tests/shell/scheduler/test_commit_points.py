@@ -23,8 +23,7 @@ from app.scheduler.failures import FailureHandler
 from app.scheduler.loop import PodCycle, SchedulingLoop
 from app.scheduler.parts import Parts
 from app.scheduler.permits import WaitingPods
-from app.scheduler.profiles import build_state, queue_plugins
-from app.state.queue.scheduling_queue import SchedulingQueue
+from app.scheduler.profiles import build_state
 from app.state.scheduler_state import Change
 from tests.shell.clock import LoopClock
 
@@ -51,7 +50,6 @@ class World:
         self.state, frameworks = build_state(
             [Profile(PROFILE, None, points, {}, {})],
             classes,
-            lambda built, nominator: SchedulingQueue(queue_plugins(built), nominator),
             rng=rng,
             waiting=self.waiting,
             notify=self._wake,

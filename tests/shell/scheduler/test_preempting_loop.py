@@ -22,13 +22,12 @@ from app.scheduler.loop import PodCycle, QueueFlusher, SchedulingLoop
 from app.scheduler.parts import Parts
 from app.scheduler.permits import WaitingPods
 from app.scheduler.preemption import Evictor, ExtenderPreemption
-from app.scheduler.profiles import build_state, queue_plugins
+from app.scheduler.profiles import build_state
 from app.scheduler.releases import Releases
 from app.scheduler.reports import Reports
 from app.scheduler.serial_extenders import SerialGate
 from app.scheduler.status_patches import StatusPatcher
 from app.settings.load import load
-from app.state.queue.scheduling_queue import SchedulingQueue
 from app.wire.kube import PodDecoder
 from tests.shell.extender.fakes import extender
 from tests.shell.scheduler.world import LoopWorld
@@ -56,7 +55,6 @@ class World(LoopWorld):
         self.state, frameworks = build_state(
             load(CONFIGURATION).to_plain(),
             registry.IN_TREE,
-            lambda built, nominator: SchedulingQueue(queue_plugins(built), nominator),
             rng=rng,
             waiting=self.waiting,
             notify=self._notify,

@@ -123,7 +123,7 @@ class World:
     def __init__(self, group):
         self.server = Server()
         self.progress = Progress()
-        self.nominator = Nominator(lambda _: True)
+        self.nominator = Nominator()
         self.pods = {BOSS.key: BOSS}
         self.activated = []
         self.activated_at = []
