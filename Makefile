@@ -54,6 +54,11 @@ SUITE ?=
 bench-suite: $(STAMP) ## the workloads of tests/bench/suite.yaml in one table; SUITE='--rounds 3 --compare ...'
 	@$(BIN)/python -m tests.bench.suite $(SUITE)
 
+OPENB ?= --data ../shared/traces/openb
+.PHONY: bench-openb
+bench-openb: $(STAMP) ## policies for shared GPUs on the openb trace (docs/gpu.md); OPENB='--data DIR --policy FGD ...'
+	@$(BIN)/python -m tests.bench.openb $(OPENB)
+
 HISTORIES ?= 100000
 histories: $(STAMP) ## simulated histories in which everything fails, HISTORIES=100000 of them (docs/testing.md)
 	@$(BIN)/python -m tests.histories --histories $(HISTORIES) --table

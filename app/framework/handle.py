@@ -122,8 +122,18 @@ class Effects(Protocol):
     def evict(self, eviction: Eviction) -> None:
         """Starts an eviction. The preemptor is retried at once if it fails or if all victims are gone."""
 
-    async def bind(self, pod: Pod, node_name: str) -> Status:
-        """Writes the Binding. A refusal is returned as an Error with the API server's text."""
+    async def bind(
+        self,
+        pod: Pod,
+        node_name: str,
+        *,
+        labels: Mapping[str, str] = {},
+        annotations: Mapping[str, str] = {},
+    ) -> Status:
+        """Writes the Binding. A refusal is returned as an Error with the API server's text.
+
+        The API server adds ``annotations`` to the pod, and from Kubernetes 1.35 on ``labels``.
+        """
 
     async def update_volume(self, volume: PersistentVolume, changes: Mapping[str, Any]) -> None:
         """Applies ``changes``, a JSON merge patch (RFC 7386), to a PersistentVolume.

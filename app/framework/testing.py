@@ -331,6 +331,8 @@ class FakeEffects:
         self._now = now
         #: (pod, node name) per Binding.
         self.bound: Final[list[tuple[Pod, str]]] = []
+        #: By pod key: the labels and annotations that the Binding adds.
+        self.told: Final[dict[str, dict[str, dict[str, str]]]] = {}
         #: (object, changes) per update of a volume or claim.
         self.updated: Final[
             list[tuple[PersistentVolume | PersistentVolumeClaim, Mapping[str, Any]]]
@@ -362,9 +364,17 @@ class FakeEffects:
         """Records the request."""
         self.evicted.append(eviction)
 
-    async def bind(self, pod: Pod, node_name: str) -> Status:
-        """Records the request."""
+    async def bind(
+        self,
+        pod: Pod,
+        node_name: str,
+        *,
+        labels: Mapping[str, str] = {},
+        annotations: Mapping[str, str] = {},
+    ) -> Status:
+        """Records the request: in ``bound``, and in ``told`` what is added to the pod."""
         self.bound.append((pod, node_name))
+        self.told[pod.key] = {"labels": dict(labels), "annotations": dict(annotations)}
         return SUCCESS
 
     async def update_volume(self, volume: PersistentVolume, changes: Mapping[str, Any]) -> None:

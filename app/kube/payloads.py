@@ -20,13 +20,19 @@ class ConditionChange(NamedTuple):
     message: str
 
 
-def binding_body(namespace: str, name: str, uid: str, node: str) -> bytes:
-    """A core/v1 Binding; with the uid the server rejects it for a later pod of the same name."""
+def binding_body(
+    namespace: str, name: str, uid: str, node: str, added: Mapping[str, Mapping[str, str]]
+) -> bytes:
+    """A core/v1 Binding; with the uid the server rejects it for a later pod of the same name.
+
+    ``added``: labels and annotations for the pod, by field of its metadata.
+    """
+    given = {field: values for field, values in added.items() if values}
     return _ENCODER.encode(
         {
             "apiVersion": "v1",
             "kind": "Binding",
-            "metadata": {"name": name, "namespace": namespace, "uid": uid},
+            "metadata": {"name": name, "namespace": namespace, "uid": uid, **given},
             "target": {"kind": "Node", "name": node},
         }
     )

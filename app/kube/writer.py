@@ -153,15 +153,17 @@ class KubeWriter:
         uid: str,
         node: str,
         before_sending: Callable[[str], None] = lambda _uid: None,
+        added: Mapping[str, Mapping[str, str]] = {},
     ) -> Status:
         """Binds a pod to a node. Raises NotLeading; a rejection is an Error with the server's text.
 
         ``before_sending`` is called with the pod's uid right before the first request is sent; what it raises is raised.
+        ``added``: what the API server adds to the pod, by field of its metadata: labels, annotations.
 
         Returns when the outcome is final, which may take as long as the API server is not available.
         """
         path = f"{_pod_path(namespace, name)}/binding"
-        body = binding_body(namespace, name, uid, node)
+        body = binding_body(namespace, name, uid, node, added)
 
         def guard() -> bool:
             before_sending(uid)

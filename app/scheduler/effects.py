@@ -88,9 +88,17 @@ class ApiEffects:
             pod, kind="Normal", reason=reason, action=action, note=note, now=self.now()
         )
 
-    async def bind(self, pod: Pod, node_name: str) -> Status:
+    async def bind(
+        self,
+        pod: Pod,
+        node_name: str,
+        *,
+        labels: Mapping[str, str] = {},
+        annotations: Mapping[str, str] = {},
+    ) -> Status:
+        added = {"labels": labels, "annotations": annotations}
         return await self._writer.bind(
-            pod.namespace, pod.name, pod.uid, node_name, self._before_binding
+            pod.namespace, pod.name, pod.uid, node_name, self._before_binding, added
         )
 
     async def update_volume(self, volume: PersistentVolume, changes: Mapping[str, Any]) -> None:

@@ -1,0 +1,1 @@
+"""Scheduler plugins for shared GPUs; see docs/gpu.md."""
