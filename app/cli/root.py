@@ -79,6 +79,8 @@ def _without_collections() -> Iterator[None]:
 def _imported(entry: _Entry) -> click.Command:
     # Nothing here uses OpenBLAS; NumPy would start its threads, which wait busily for a tenth of a second.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    # pydantic would search all installed distributions for plugins.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     with _without_collections():
         module = importlib.import_module(f"{__package__}.{entry.module}")
     command: click.Command = getattr(module, entry.attribute)

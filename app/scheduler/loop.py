@@ -65,6 +65,8 @@ class SchedulingLoop:
             spawn=parts.spawn,
         )
         self._wake: Final = asyncio.Event()
+        #: Set once every pod that was there has been tried.
+        self.caught_up: Final = asyncio.Event()
         self._running = False
 
     def wake(self) -> None:
@@ -86,6 +88,7 @@ class SchedulingLoop:
                 await limit.wait_for_room()
             queued = self._pop()
             if queued is None:
+                self.caught_up.set()
                 self._wake.clear()
                 await self._wake.wait()
                 turn.begin()

@@ -2,6 +2,8 @@
 
     connect -> list and watch until all caches are synced -> acquire the lease -> schedule while it is held -> shut down
 
+Requests are answered as soon as the first pods are bound, and ANSWERING_DELAY after the start at the latest.
+
 On shutdown no more pods are tried, bindings finish, the events are sent, and the lease is released, unless a binding was sent
 whose outcome is not known.
 """
@@ -64,6 +66,10 @@ log = logging.getLogger(__name__)
 #: runs; then the caches are excluded from collections (``gc.freeze``).
 _GC_WHILE_FILLING: Final = (2_000_000, 20, 50)
 _GC_WHEN_FILLED: Final = (50_000, 20, 50)
+
+#: Seconds for which requests wait while the caches are filled and the first pods are bound: what answers takes a fifth of a second of
+#: CPU time to import, as much as everything until the first binding.
+ANSWERING_DELAY: Final = 2.0
 
 #: Seconds for sending the events about the lease after it is released.
 LAST_EVENTS_SECONDS: Final = 1.0
@@ -166,8 +172,6 @@ class Process:
         #: URL of the endpoints; empty while nothing is served.
         self._server = ""
         self._certificate = ""
-        #: Whether requests are answered, if they are at all.
-        self._serving: Final = asyncio.Event()
         log.info("Starting aiokube-scheduler %s (seed %d)", _version(), seed)
 
     def _child_rng(self) -> np.random.Generator:
@@ -243,9 +247,6 @@ class Process:
         campaign = None
         if not self._delayed:
             scheduler.start_watching()
-        # The lease names the endpoints.
-        if not await self._unless_stopped("serve the endpoints", self._serving.wait()):
-            return EXIT_STOPPED
         if not self._delayed and not await self._unless_stopped(
             "fill the caches", _filled(scheduler, self._limits)
         ):
@@ -499,7 +500,6 @@ class Process:
         serving = msgspec.structs.replace(serving, connections=connections)
         with handled(signal.SIGUSR2, scheduler.debugger.to_log):
             if not serving.secure_port:
-                self._serving.set()
                 yield
                 return
             async with (
@@ -531,7 +531,9 @@ class Process:
         **reviews: Reviews,
     ) -> None:
         """Answers requests to the endpoints until cancelled. Connections that were made before have waited."""
-        # In a thread: it takes a fifth of a second, and lists are being read.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(ANSWERING_DELAY):
+                await scheduler.caught_up()
         await asyncio.to_thread(_import_endpoints)
         from app.scheduler.endpoints import Endpoints, answered  # noqa: PLC0415 - see above
 
@@ -547,7 +549,9 @@ class Process:
         async with answered(endpoints, listening, serving, **reviews):
             host = await _own_address(serving.bind_address, self._connection.server)
             self._server, self._certificate = listening.at(host), listening.certificate
-            self._serving.set()
+            # The lease names the endpoints.
+            if self._elector is not None:
+                self._elector.renew()
             await asyncio.Event().wait()
 
     def _reviews(self, kubeconfig: str) -> AbstractAsyncContextManager[Reviews]:

@@ -473,6 +473,11 @@ class Scheduler:
             ", ".join(f"{i.kind.name} {len(i.objects)}" for i in self.informers),
         )
 
+    async def caught_up(self) -> None:
+        """Returns when this process leads, and the pods that were there have been tried and their bindings are done."""
+        await self.loop.caught_up.wait()
+        await self.binder.cycles.wait_until_idle()
+
     async def wind_down(self, seconds: float) -> None:
         """Waits until bindings, preemptions, status patches and releases are done, for at most this long.
 

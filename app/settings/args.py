@@ -55,7 +55,7 @@ class PreferredSchedulingTerm(Model):
 
     weight: Int32 = 0
     """Added to the score of a matching node; a term of weight 0 has no effect."""
-    preference: NodeSelectorTerm = NodeSelectorTerm()
+    preference: NodeSelectorTerm = NodeSelectorTerm.model_construct()
     """What the node must match."""
 
 
@@ -110,7 +110,10 @@ class ResourceSpec(Model):
     """Its share of the score, 1 to 100. Default: 1 (also for 0)."""
 
 
-CPU_AND_MEMORY: Final = (ResourceSpec(name="cpu"), ResourceSpec(name="memory"))
+CPU_AND_MEMORY: Final = (
+    ResourceSpec.model_construct(name="cpu"),
+    ResourceSpec.model_construct(name="memory"),
+)
 
 Resources = Annotated[tuple[ResourceSpec, ...], unset_means(CPU_AND_MEMORY)]
 
@@ -205,7 +208,7 @@ class NodeResourcesFitArgs(PluginArgs):
     """Extended resources that need not fit. They still count in scores."""
     ignored_resource_groups: tuple[Str, ...] = ()
     """Prefixes (before the ``/``) of extended resources that need not fit."""
-    scoring_strategy: ScoringStrategy = ScoringStrategy(type="LeastAllocated")
+    scoring_strategy: ScoringStrategy = ScoringStrategy.model_construct(type="LeastAllocated")
     """The strategy. Default: LeastAllocated over cpu and memory."""
 
 

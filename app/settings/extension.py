@@ -56,11 +56,11 @@ class ExtenderOptions(Model):
     """About how many pods its server is called at the same time, bindings included. Default: 0, as many as it is found to take."""
     bearer_token_file: Str = ""
     """Path of a file whose content is sent as a bearer token; read again when it changes. Default: none."""
-    breaker: BreakerOptions = BreakerOptions()
+    breaker: BreakerOptions = BreakerOptions.model_construct()
     """When to stop calling it."""
-    pod_selector: LabelSelector = LabelSelector()
+    pod_selector: LabelSelector = LabelSelector.model_construct()
     """Call it only about pods with matching labels. Default: all."""
-    namespace_selector: LabelSelector = LabelSelector()
+    namespace_selector: LabelSelector = LabelSelector.model_construct()
     """Call it only about pods in namespaces with matching labels. Default: all."""
     profiles: tuple[Str, ...] = ()
     """Call it only about pods of the profiles with these scheduler names. Default: all."""
@@ -107,9 +107,9 @@ class AiokubeSchedulerConfiguration(Model):
     """Binding requests to the API server at the same time. Default: 32."""
     refuse_insecure_tls: Bool = Field(default=False, alias="refuseInsecureTLS")
     """Reject extenders whose certificate would not be verified, instead of warning. Default: false."""
-    requeue_endpoint: RequeueEndpoint = RequeueEndpoint()
+    requeue_endpoint: RequeueEndpoint = RequeueEndpoint.model_construct()
     """The endpoint with which an extender makes pods active that it rejected."""
-    extender_bodies: ExtenderBodies = ExtenderBodies()
+    extender_bodies: ExtenderBodies = ExtenderBodies.model_construct()
     """Which bodies of calls to extenders are kept."""
     extenders: tuple[ExtenderOptions, ...] = ()
     """Additions to extenders, by urlPrefix."""

@@ -99,35 +99,35 @@ class PluginSet(Model):
 class Plugins(Model):
     """A plugin set per extension point; multiPoint stands for every point that a plugin implements."""
 
-    pre_enqueue: PluginSet = PluginSet()
+    pre_enqueue: PluginSet = PluginSet.model_construct()
     """Before a pod enters the active queue."""
-    queue_sort: PluginSet = PluginSet()
+    queue_sort: PluginSet = PluginSet.model_construct()
     """The order of the queue: exactly one plugin, the same in all profiles."""
-    pre_filter: PluginSet = PluginSet()
+    pre_filter: PluginSet = PluginSet.model_construct()
     """Once per pod, before the nodes are filtered."""
-    filter: PluginSet = PluginSet()
+    filter: PluginSet = PluginSet.model_construct()
     """Which nodes can run the pod."""
-    post_filter: PluginSet = PluginSet()
+    post_filter: PluginSet = PluginSet.model_construct()
     """When no node can: preemption."""
-    pre_score: PluginSet = PluginSet()
+    pre_score: PluginSet = PluginSet.model_construct()
     """Once per pod, before scoring."""
-    score: PluginSet = PluginSet()
+    score: PluginSet = PluginSet.model_construct()
     """How good each node is; weights count here."""
-    reserve: PluginSet = PluginSet()
+    reserve: PluginSet = PluginSet.model_construct()
     """When a node has been chosen, and when it has to be given up."""
-    permit: PluginSet = PluginSet()
+    permit: PluginSet = PluginSet.model_construct()
     """May delay the binding."""
-    pre_bind: PluginSet = PluginSet()
+    pre_bind: PluginSet = PluginSet.model_construct()
     """Before the pod is bound."""
-    bind: PluginSet = PluginSet()
+    bind: PluginSet = PluginSet.model_construct()
     """Binds the pod; the first plugin that does not decline decides."""
-    post_bind: PluginSet = PluginSet()
+    post_bind: PluginSet = PluginSet.model_construct()
     """After the pod has been bound."""
-    multi_point: PluginSet = PluginSet()
+    multi_point: PluginSet = PluginSet.model_construct()
     """At every extension point that the plugin implements; all default plugins are enabled here."""
-    placement_generate: PluginSet = PluginSet()
+    placement_generate: PluginSet = PluginSet.model_construct()
     """Topology-aware workload scheduling (its feature gate is off): candidates of placements."""
-    placement_score: PluginSet = PluginSet()
+    placement_score: PluginSet = PluginSet.model_construct()
     """Topology-aware workload scheduling (its feature gate is off): how good each placement is."""
 
     def at(self, point: str) -> PluginSet:
@@ -188,7 +188,7 @@ class KubeSchedulerProfile(Model):
     """Pods with this ``spec.schedulerName`` are scheduled by the profile. Default: default-scheduler, with one profile."""
     percentage_of_nodes_to_score: Int32 | None = None
     """Overrides the field of the same name at the top. Default: that one."""
-    plugins: Plugins = Plugins()
+    plugins: Plugins = Plugins.model_construct()
     """Changes to the default plugins."""
     plugin_config: tuple[AnyPluginConfig, ...] = ()
     """Arguments of plugins, at most one entry for each."""
@@ -296,9 +296,11 @@ class KubeSchedulerConfiguration(Model):
     """``KubeSchedulerConfiguration``; required in a file."""
     parallelism: Int32 = 16
     """Cycles that may wait for extenders at the same time; 1 keeps a strict order. Default: 16."""
-    leader_election: LeaderElectionConfiguration = LeaderElectionConfiguration()
+    leader_election: LeaderElectionConfiguration = LeaderElectionConfiguration.model_construct()
     """Leader election among replicas."""
-    client_connection: ClientConnectionConfiguration = ClientConnectionConfiguration()
+    client_connection: ClientConnectionConfiguration = (
+        ClientConnectionConfiguration.model_construct()
+    )
     """How to reach the API server."""
     enable_profiling: Bool = True
     """Serve the debugging endpoints. Default: true."""
@@ -313,7 +315,7 @@ class KubeSchedulerConfiguration(Model):
     pod_max_backoff_seconds: Int64 = 10
     """The longest such wait in seconds. Default: 10."""
     profiles: Annotated[tuple[KubeSchedulerProfile, ...], AfterValidator(_at_least_one)] = (
-        KubeSchedulerProfile(scheduler_name=DEFAULT_SCHEDULER_NAME),
+        KubeSchedulerProfile.model_construct(scheduler_name=DEFAULT_SCHEDULER_NAME),
     )
     """The scheduler names served. Default: one profile, default-scheduler."""
     extenders: tuple[Extender, ...] = ()

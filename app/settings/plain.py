@@ -26,7 +26,8 @@ def to_profile(
     percentage = config.percentage_of_nodes_to_score if own is None else own
     given = profile.args
     plugin_config: dict[str, Any] = {
-        name: to_args(given.get(name, model())) for name, model in models.ARGS.items()
+        name: to_args(given.get(name, model.model_construct()))
+        for name, model in models.ARGS.items()
     }
     if ignored:
         fit = plugin_config["NodeResourcesFit"]

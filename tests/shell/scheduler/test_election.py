@@ -449,6 +449,17 @@ async def test_the_first_makes_the_lease_and_renews_it():
 
 
 @pytest_loop
+async def test_only_a_leader_writes_the_lease_when_its_annotations_have_changed():
+    server = Server()
+    async with candidates(Candidate(server, "a"), Candidate(server, "b")) as people:
+        await asyncio.sleep(2.5)
+        for person in people:
+            person.elector.renew()
+        await asyncio.sleep(2.1)
+    assert [(when, who) for when, who, _ in server.writers if when > 2] == [(2.5, "a"), (4.5, "a")]
+
+
+@pytest_loop
 async def test_stopping_releases_the_lease():
     server = Server()
     a = Candidate(server, "a").start()

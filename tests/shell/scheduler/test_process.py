@@ -5,11 +5,13 @@ from types import SimpleNamespace
 
 import pytest
 
+from app.framework.testing import make_pod
+from app.scheduler import process as processes
 from app.scheduler.options import RunOptions
-from app.scheduler.process import EXIT_LOST, EXIT_STOPPED, Process
+from app.scheduler.process import ANSWERING_DELAY, EXIT_LOST, EXIT_STOPPED, Process
 from app.settings.load import load
 from tests.shell.clock import LoopClock
-from tests.shell.scheduler.world import CONFIG
+from tests.shell.scheduler.world import CONFIG, running
 
 pytestmark = pytest.mark.looptime
 
@@ -19,12 +21,12 @@ def process(stop):
 
 
 async def test_the_lease_is_not_released_while_a_binding_is_not_settled():
-    running = process(asyncio.Event())
-    elector = running._make_elector(None, None)
+    started = process(asyncio.Event())
+    elector = started._make_elector(None, None)
     assert elector._callbacks.may_release(), "before there is a scheduler"
-    running._scheduler = SimpleNamespace(binder=SimpleNamespace(unsettled={"uid"}))
+    started._scheduler = SimpleNamespace(binder=SimpleNamespace(unsettled={"uid"}))
     assert not elector._callbacks.may_release()
-    running._scheduler.binder.unsettled.clear()
+    started._scheduler.binder.unsettled.clear()
     assert elector._callbacks.may_release()
 
 
@@ -44,13 +46,13 @@ async def test_work_that_ends_by_itself():
 async def test_work_ends_with_a_request_to_stop_and_with_leading(end, before, looptime):
     """Not only once the lease has been released, which takes up to five seconds."""
     stop, done = asyncio.Event(), []
-    running = process(stop)
-    event = stop if end == "stop" else running._stopped_leading
+    started = process(stop)
+    event = stop if end == "stop" else started._stopped_leading
     if before:
         event.set()
     else:
         asyncio.get_running_loop().call_later(7, event.set)
-    assert not await running._unless_stopped("work", work(done, 0.0 if before else 100.0))
+    assert not await started._unless_stopped("work", work(done, 0.0 if before else 100.0))
     assert done == []
     assert looptime == (0 if before else 7)
 
@@ -59,10 +61,10 @@ async def test_work_ends_with_a_request_to_stop_and_with_leading(end, before, lo
 async def test_only_who_still_leads_waits_for_what_is_under_way(lost):
     """Who has lost the lease may write nothing more."""
     stop, waited = asyncio.Event(), []
-    running = process(stop)
+    started = process(stop)
 
     async def schedule():
-        (running._stopped_leading if lost else stop).set()
+        (started._stopped_leading if lost else stop).set()
 
     async def wait(seconds):
         waited.append(seconds)
@@ -77,6 +79,41 @@ async def test_only_who_still_leads_waits_for_what_is_under_way(lost):
         releases=SimpleNamespace(close=lambda: closed.append(True)),
     )
     events = SimpleNamespace(pods=SimpleNamespace(drain=wait), lease=SimpleNamespace(drain=wait))
-    status = await running._schedule(scheduler, asyncio.create_task(campaign()), events)
+    status = await started._schedule(scheduler, asyncio.create_task(campaign()), events)
     assert (status, waited) == ((EXIT_LOST, []) if lost else (EXIT_STOPPED, [10.0, 5.0]))
     assert bool(closed) is lost
+
+
+async def test_the_first_pods_are_caught_up_with_when_they_are_bound():
+    async with running("a") as world:
+        world.transport.latency = 1.0
+        world.add(make_pod("pod", spec={"schedulerName": "default-scheduler"}))
+        done = asyncio.create_task(world.scheduler.caught_up())
+        await asyncio.sleep(5)
+        assert not done.done(), "nobody leads"
+        lead = asyncio.create_task(world.lead())
+        await asyncio.sleep(0.5)
+        assert not done.done(), "the binding is being written"
+        await asyncio.sleep(1)
+        assert done.done()
+        lead.cancel()
+        await asyncio.wait([lead])
+
+
+class ImportedError(Exception):
+    pass
+
+
+def imported():
+    raise ImportedError
+
+
+@pytest.mark.parametrize("caught_up_after", [0.5, 100.0])
+async def test_requests_wait_for_the_first_pods_but_not_for_long(
+    caught_up_after, monkeypatch, looptime
+):
+    monkeypatch.setattr(processes, "_import_endpoints", imported)
+    scheduler = SimpleNamespace(caught_up=lambda: asyncio.sleep(caught_up_after))
+    with pytest.raises(ImportedError):
+        await process(asyncio.Event())._answer(scheduler, None, None, ())
+    assert looptime == min(caught_up_after, ANSWERING_DELAY)
