@@ -274,6 +274,9 @@ class GroupAlgorithm:
         """Assumes a pod on its node, if there is one; on the ``known`` one if it still fits. Raises GroupFault."""
         if self._ahead is not None:
             self._ahead.turn_of(member.queued)
+        if not self._members.belongs(member.pod):
+            self._members.drop(member)
+            return
         attempt = self._attempt_for(member.queued)
         if attempt is None:
             self._members.remove(member)

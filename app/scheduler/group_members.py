@@ -14,6 +14,7 @@ from app.scheduler.parts import Parts
 from app.state.queue.queued_pod import QueuedPod
 
 UNSCHEDULABLE: Final = "pod group is unschedulable"
+_LEFT: Final = "the pod does not belong to its pod group any longer"
 
 
 class Member:
@@ -136,18 +137,28 @@ class CycleMembers:
         return group.min_count is None or self.scheduled + more >= group.min_count
 
     def waits(self, pod: Pod) -> bool:
-        """Whether the pod still needs a node."""
+        """Whether the pod still needs a node, with this group."""
+        return self._needs_node(pod) and self.belongs(pod)
+
+    def _needs_node(self, pod: Pod) -> bool:
         current = self._state.pods.get(pod.key)
         return current is not None and self._state.is_unbound(pod) and not current.terminating
+
+    def belongs(self, pod: Pod) -> bool:
+        """Whether the pod still names this group, or is gone: a label of it may have changed."""
+        return self._groups.key_of(self._state.latest(pod)) == self.key
 
     def remove(self, member: Member) -> None:
         """Leaves out a pod whose time in flight has ended."""
         self._left.remove(member)
 
     def drop(self, member: Member) -> None:
-        """Leaves out a pod that need not be tried any longer."""
+        """Leaves out a pod that needs no node any longer, or has left the group: it is tried again without it."""
         self._left.remove(member)
-        self._state.drop(member.pod)
+        if self._needs_node(member.pod):
+            self._failures.error(member.queued, member.profile, _LEFT, started=self.started)
+        else:
+            self._state.drop(member.pod)
 
     def assume(self, member: Member, assumed: AssumedPod, *, preempts: bool = False) -> None:
         """A pod is assumed on its node."""
@@ -157,8 +168,11 @@ class CycleMembers:
             del self._moved[assumed.pod.uid]
 
     def still_assumed(self, member: Member) -> bool:
-        """Whether a pod that was assumed still is; one that has gone is left out."""
-        if member.assumed is None or self._state.cache.is_assumed(member.assumed.pod.uid):
+        """Whether a pod that was assumed still is, and belongs to the group; otherwise it is left out."""
+        if member.assumed is None:
+            return True
+        pod = member.assumed.pod
+        if self._state.cache.is_assumed(pod.uid) and self.belongs(pod):
             return True
         self.take_back(member)
         self.drop(member)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from app.cycle.attempt import Attempt, Choice
-from app.cycle.pod_cycle import Gone, Placed, Preempt, Rejected, schedule, take
+from app.cycle.pod_cycle import Gone, Outcome, Placed, Preempt, Rejected, schedule, take
 from app.framework.runner import Framework
 from app.model.clock import Clock
 from app.model.pod_groups import GroupKey
@@ -214,19 +214,44 @@ class PodCycle:
             self._state, queued, attempt, started=started, chosen=chosen, extenders=extenders
         )
         outcome = await drive(steps)
+        if not isinstance(outcome, Preempt):
+            self._settle(queued, profile, outcome, started)
+        elif choose is None and self._failures.asks_about_victims(attempt.pod):
+            before = self._state.changes
+            return self._preempt_later(queued, attempt, outcome, started, chosen, before)
+        else:
+            await self._failures.unfit(queued, attempt, outcome.diagnosis, started)
+        return None
+
+    async def _preempt_later(
+        self,
+        queued: QueuedPod,
+        attempt: Attempt,
+        outcome: Outcome,
+        started: float,
+        chosen: Callable[[Choice], None],
+        before: tuple[int, ...],
+    ) -> None:
+        """Runs a preemption. If anything has changed since the pod was rejected, its whole cycle is run again before.
+
+        Its plugins know nodes and pods as they were then, but the victims would be chosen as things are now.
+        """
+        if self._state.changes != before:
+            steps = schedule(self._state, queued, attempt, started=started, chosen=chosen)
+            outcome = await drive(steps)
+        if isinstance(outcome, Preempt):
+            await self._failures.unfit(queued, attempt, outcome.diagnosis, started)
+        else:
+            self._settle(queued, attempt.framework.profile_name, outcome, started)
+
+    def _settle(self, queued: QueuedPod, profile: str, outcome: Outcome, started: float) -> None:
         match outcome:
             case Placed(assumed, waits):
                 self._binder.start(assumed, waits)
-            case Preempt(diagnosis):
-                work = self._failures.unfit(queued, attempt, diagnosis, started)
-                if choose is None and self._failures.asks_about_victims(attempt.pod):
-                    return work
-                await work
             case Rejected():
                 self._rejected(queued, profile, outcome, started)
             case Gone(pod):
                 self._failures.given_up(pod, GONE)
-        return None
 
     def _rejected(
         self, queued: QueuedPod, profile: str, rejected: Rejected, started: float

@@ -37,6 +37,8 @@ class PodGroups:
         }
         self._served: dict[type[AnyPodGroup], Callable[[], str]] = {}
         self._members: Final[dict[GroupKey, GroupMembers]] = {}
+        #: By uid: the group in which a pod is counted, which is one at a time.
+        self._counted_in: Final[dict[str, GroupKey]] = {}
         #: Groups whose object has changed or gone, or that have lost a pod, since ``take_reduced``.
         self._reduced: Final[set[GroupKey]] = set()
         for kind, lister in self.listers.items():
@@ -159,11 +161,23 @@ class PodGroups:
 
     # ------------------------------------------------------------ what SchedulerState reports
 
+    def concerns(self, pod: Pod) -> bool:
+        """Whether a pod is counted in a group, or names one."""
+        return pod.uid in self._counted_in or group_of(pod) is not None
+
+    def counts_as_scheduled(self, pod: Pod) -> bool:
+        """Whether the group that a pod names counts it as scheduled now."""
+        key = group_of(pod)
+        return key is not None and pod.uid in self.members(key).scheduled
+
     def put(self, pod: Pod, *, scheduled: bool) -> None:
         """A pod came, changed, or got or lost its node."""
         key = self._tracked(pod)
+        if self._counted_in.get(pod.uid, key) != key:
+            self.remove(pod)
         if key is None:
             return
+        self._counted_in[pod.uid] = key
         members = self._members.get(key)
         if members is None:
             members = self._members[key] = GroupMembers()
@@ -175,10 +189,10 @@ class PodGroups:
 
     def remove(self, pod: Pod) -> None:
         """A pod has gone, or left its group."""
-        key = self._tracked(pod)
-        members = None if key is None else self._members.get(key)
-        if key is None or members is None:
+        key = self._counted_in.pop(pod.uid, None)
+        if key is None:
             return
+        members = self._members[key]
         members.unscheduled.pop(pod.uid, None)
         members.scheduled.pop(pod.uid, None)
         self._reduced.add(key)

@@ -27,7 +27,7 @@ from app.model.cluster_event import (
 from app.model.devices import DeviceClass, ResourceClaim, ResourceSlice
 from app.model.objects import Named, Node
 from app.model.pod import Pod
-from app.model.pod_groups import GroupKey, LabelledPodGroup, PodGroup, group_of
+from app.model.pod_groups import GroupKey, LabelledPodGroup, PodGroup
 from app.model.storage import (
     CSIDriver,
     CSINode,
@@ -152,6 +152,12 @@ class SchedulerState:
     def table(self) -> NodeTable:
         """The node table."""
         return self.cache.table
+
+    @property
+    def changes(self) -> tuple[int, ...]:
+        """Changes with everything that a decision depends on, besides the pod."""
+        table = self.table
+        return table.last_generation, table.layout, *table.surroundings, self.nominator.version
 
     def responsible_for(self, pod: Pod) -> bool:
         """Whether the pod's scheduler name is that of a profile."""
@@ -309,7 +315,7 @@ class SchedulerState:
             return self._pod_deleted(old, now)
         self.pods[new.key] = new
         if self.cluster.pod_groups.watched:
-            self._note_group(old, new)
+            self._note_group(new)
         if old is None:
             self._pod_added(new, now)
             return ()
@@ -318,25 +324,20 @@ class SchedulerState:
     def _note_groups(self, pods: Iterable[Pod]) -> None:
         if self.cluster.pod_groups.watched:
             for pod in pods:
-                self._note_group(None, pod)
+                self._note_group(pod)
 
-    def _note_group(self, old: Pod | None, new: Pod) -> None:
-        key = earlier = group_of(new)
-        if old is not None and (
-            old.labels is not new.labels or old.pod_group_name != new.pod_group_name
-        ):
-            earlier = group_of(old)
-        if key is None and earlier is None:
-            return
+    def _note_group(self, pod: Pod) -> None:
         groups = self.cluster.pod_groups
-        if old is not None and earlier != key:
-            groups.remove(old)
-        scheduled = bool(new.node_name)
-        if key is not None and self.cache.is_assumed(new.uid) and not scheduled:
+        if not groups.concerns(pod):
+            return
+        scheduled = bool(pod.node_name)
+        if not scheduled and self.cache.is_assumed(pod.uid):
             # A pod that joins a group while it is assumed does not count there before it is bound.
-            scheduled = new.uid in groups.members(key).scheduled
-        if scheduled or self.responsible_for(new):
-            groups.put(new, scheduled=scheduled)
+            scheduled = groups.counts_as_scheduled(pod)
+        if scheduled or self.responsible_for(pod):
+            groups.put(pod, scheduled=scheduled)
+        else:
+            groups.remove(pod)
 
     def _pod_added(self, pod: Pod, now: float) -> None:
         if pod.node_name:

@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from app.extender.config import ManagedResource
 from app.extender.errors import CallOutcome, TransportError
 from app.extender.transport import ExtenderResponse
 from app.framework.testing import make_pod
-from app.model.pod import Pod
+from app.model.pod import LabelSet, Pod
 from app.model.pod_groups import GROUP_LABEL
 from tests.fuzz.driver import in_new_loop
 from tests.shell.extender.fakes import extender
@@ -657,3 +658,43 @@ async def test_a_gang_waits_for_its_turn_and_no_longer(priority):
     before = 6 if priority else 10
     assert all(name.startswith("early") for name in order[:before])
     assert sorted(order[before : before + 3]) == ["p0", "p1", "p2"]
+
+
+def relabelled(one, group):
+    """The pod as the API server has it after its group has changed."""
+    return msgspec.structs.replace(
+        one, labels=LabelSet({GROUP_LABEL: group}), resource_version="later"
+    )
+
+
+@pytest.mark.parametrize("at", [0.05, 0.15], ids=["while it is decided", "after it"])
+async def test_a_pod_that_leaves_its_gang_in_a_cycle_does_not_complete_another(at):
+    """The extender is called about one pod of the gang after the other; the other gang needs no extender, and one more pod."""
+    gpu = "example.com/gpu"
+    make, made = one_extender(
+        slowly(everything, 0.1),
+        serial=True,
+        prioritize_verb="",
+        managed_resources=(ManagedResource(gpu),),
+    )
+    containers = [{"name": "c", "resources": {"requests": {gpu: "1"}, "limits": {gpu: "1"}}}]
+    async with running(extenders=make) as world, asyncio.TaskGroup() as group:
+        world.add_nodes("a", status={"allocatable": {"cpu": "8", "pods": "110", gpu: "4"}})
+        gang(world, 3, "first")
+        gang(world, 3, "second")
+        leading = group.create_task(world.lead())
+        pods = [
+            world.add(member(f"p{i}", "first", containers=containers, priority=9 - i))
+            for i in range(3)
+        ]
+        await asyncio.sleep(at)
+        world.change(Pod, pods[0], relabelled(pods[0], "second"))
+        await asyncio.sleep(0.12)
+        for i in range(2):
+            world.add(member(f"q{i}", "second"))
+        await asyncio.sleep(0.1)
+        assert bindings(world) == {}
+        await asyncio.sleep(20)
+        leading.cancel()
+    assert calls(made[0]) == ["p0", "p1", "p2", "p0"]
+    assert bindings(world).keys() == {"p0", "q0", "q1"}
