@@ -20,6 +20,7 @@ from app.kube.writer import KubeWriter
 from app.model.cluster_event import NODE_ADD
 from app.plugins.default_preemption.plugin import DefaultPreemption
 from app.plugins.gang_scheduling import GangScheduling
+from app.plugins.priority_sort import PrioritySort
 from app.plugins.volume_binding.reservation import Waiter
 from app.scheduler.binding import Binder
 from app.scheduler.election.elector import LeaseElector
@@ -342,6 +343,19 @@ def a_gang_that_is_not_complete_stays_nominated():
 @gang_bug
 def extenders_do_not_hear_of_what_was_given_up():
     yield mock.patch.object(Releases, "given_up")
+
+
+@gang_bug
+def priorities_do_not_count_in_the_queue():
+    yield mock.patch.object(PrioritySort, "sort_key", lambda _self, queued: queued.timestamp)
+
+
+@gang_bug
+def the_pod_that_came_last_is_tried_first():
+    def sort_key(_self, queued):
+        return -queued.pod.priority, -queued.timestamp
+
+    yield mock.patch.object(PrioritySort, "sort_key", sort_key)
 
 
 @gang_bug

@@ -7,7 +7,8 @@ After each request that leaves a process and each write that the server stores:
 * no binding puts more on a node than it has, or breaks anti-affinity or a host port, or goes to a node that takes no such pod, or
   that does not reach the pod's volumes and devices;
 * no volume and no device is given to a second claim, and no pod is evicted for none of higher priority;
-* no pod overtakes a gang that comes before it, at an extender that is called for one pod at a time;
+* no pod is tried before an active one of higher priority, or before one that came earlier and needs the same; none overtakes a gang
+  that comes before it, at an extender that is called for one pod at a time;
 * no binding of a gang is started before as many of its pods have a node as it needs;
 * no status is written to a pod other than the one it is about, and none that says a bound pod cannot be scheduled.
 
@@ -175,9 +176,20 @@ class Checker(Watcher):
         return preemptor is not None and "nodeName" not in preemptor["spec"] and there == node
 
     def pops(self, replica: Replica, queued: QueuedPod) -> None:
-        """See Watcher. No pod overtakes a group that is being decided, or waits to be, where one is decided after the other."""
+        """See Watcher. Neither a waiting pod nor a group is overtaken by later ones of lower priority.
+
+        A pod passes active pods of its own priority only, and only if these need something else besides their turn. Where one is
+        decided after the other, no pod passes a group that is being decided, or waits to be.
+        """
         state = replica.scheduler.state if replica.scheduler is not None else None
-        if state is None or not any(IN_ORDER.replace(" ", "-") in name for name in queued.lane):
+        if state is None:
+            return
+        for other in state.queue._active:
+            if other.pod.priority > queued.pod.priority or (
+                other.lane == queued.lane and _turn(other) < _turn(queued)
+            ):
+                self.violated(f"{replica.name}: {queued.pod.name} overtakes {other.pod.name}")
+        if not any(IN_ORDER.replace(" ", "-") in name for name in queued.lane):
             return
         key_of_group = state.cluster.pod_groups.key_of
         group = key_of_group(queued.pod)
@@ -185,8 +197,7 @@ class Checker(Watcher):
             theirs = key_of_group(other.pod)
             if theirs is None or theirs == group or state.cache.get(other.pod.uid) is not None:
                 continue
-            turns = [(-each.pod.priority, each.timestamp) for each in (other, queued)]
-            if turns[0] < turns[1]:
+            if _turn(other) < _turn(queued):
                 self.violated(f"{replica.name}: {queued.pod.name} overtakes {other.pod.name}")
 
     def complains(self, replica: Replica, text: str) -> None:
@@ -562,6 +573,11 @@ def _live_members(pods: Iterable[Manifest], group: str) -> Iterator[tuple[str, M
         named = pod["spec"].get("schedulingGroup", {}).get("podGroupName")
         if named == group and is_live(pod):
             yield pod["metadata"]["uid"], pod
+
+
+def _turn(queued: QueuedPod) -> tuple[int, float]:
+    """The lowest is first: the highest priority, then the longest wait."""
+    return -queued.pod.priority, queued.timestamp
 
 
 def _minimum(group: Manifest) -> int:

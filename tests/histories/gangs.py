@@ -68,6 +68,7 @@ def draw_contest(seed: int) -> Shape:
     extenders = rng.choice(_EXTENDERS)
     if random.Random(f"in order {seed}").random() < 0.15:
         extenders = (IN_ORDER,)
+    in_order = extenders == (IN_ORDER,)
     quiet_at = rng.choice((8.0, 12.0, 20.0))
     triggers = (*_TRIGGERS, *(_CALLS if extenders else ()))
     incidents = []
@@ -93,7 +94,7 @@ def draw_contest(seed: int) -> Shape:
         extender_latency=rng.choice((0.0, 0.05, 1.0)),
         nodes=rng.randint(1, 4),
         pods=0,
-        urgent=rng.choice((0.0, 0.0, 0.3)),
+        urgent=rng.choice((0.0, 0.0, 0.3)) or (0.6 if in_order else 0.0),
         requests=(),
         places=("32",),
         quiet_at=quiet_at,

@@ -8,7 +8,7 @@ import pytest
 
 from app.framework.testing import make_node, make_object
 from app.model.objects import Named, ObjectMeta, Service
-from app.model.pod import Pod, PodTemplate
+from app.model.pod import LabelSet, Pod, PodTemplate
 from app.model.pod_groups import GROUP_LABEL, LabelledPodGroup
 from app.model.storage import PersistentVolume, StorageClass
 from app.state.cache import Cache
@@ -477,3 +477,20 @@ def test_an_assumed_pod_that_changes_still_counts_in_its_group():
     key = world.state.cluster.pod_groups.key_of(one)
     world.tell(one, later(one, phase="Pending"))
     assert set(world.state.cluster.pod_groups.members(key).scheduled) == {"p"}
+
+
+def test_a_pod_is_counted_in_one_group_at_a_time():
+    """It is assumed in the version that was decided about, which names its former group."""
+    one = member("p")
+    world, _ = grouped(1, one)
+    groups = world.state.cluster.pod_groups
+    old, new = groups.key_of(one), groups.key_of(make_pod(labels={GROUP_LABEL: "h"}))
+    world.state.pop(NOW)
+    moved = later(one, labels=LabelSet({GROUP_LABEL: "h"}))
+    world.tell(one, moved)
+    assumed = world.state.assume(one, "node")
+    assert len(groups.members(old)) + len(groups.members(new)) == 1
+    world.state.forget(assumed)
+    assert set(groups.members(new).unscheduled) == {"p"}
+    world.tell(moved, None)
+    assert not groups.groups()

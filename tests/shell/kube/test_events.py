@@ -628,3 +628,16 @@ async def test_an_event_that_no_api_server_has_answered_counts_as_failed():
         record(recorder)
         await recorder.drain(10)
     assert (recorder.statistics().sent, recorder.statistics().failed) == (0, 1)
+
+
+async def test_a_series_that_no_api_server_has_answered_counts_as_failed():
+    def answer(sent):
+        return ok(status=201) if sent.method == "POST" else Response(200, b"<html>Sign in</html>")
+
+    async with running(FakeTransport(handler=answer)) as recorder:
+        for _ in range(2):
+            record(recorder)
+            await asyncio.sleep(1)
+        await recorder.drain(10)
+    assert recorder.statistics().sent == 1
+    assert recorder.statistics().failed

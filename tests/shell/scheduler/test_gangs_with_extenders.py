@@ -660,6 +660,60 @@ async def test_a_gang_waits_for_its_turn_and_no_longer(priority):
     assert sorted(order[before : before + 3]) == ["p0", "p1", "p2"]
 
 
+async def test_gangs_that_need_two_extenders_are_not_overtaken_by_pods_that_need_one_of_them():
+    """Each extender is called for one pod at a time; the gangs and the pods after them have the same priority."""
+    order, makers = [], []
+    for name in "xy":
+        resource = f"example.com/{name}"
+
+        def reply(verb, request, name=name):
+            order.append((name, request["Pod"]["metadata"]["name"]))
+            return everything(verb, request)
+
+        makers.append(
+            one_extender(
+                slowly(reply, 0.1),
+                serial=True,
+                prioritize_verb="",
+                url_prefix=f"http://{name}.example/extender",
+                managed_resources=(ManagedResource(resource),),
+            )[0]
+        )
+
+    def wanting(name, *resources, group=None):
+        requests = {f"example.com/{each}": "1" for each in resources}
+        containers = [{"name": "c", "resources": {"requests": requests, "limits": requests}}]
+        return member(name, group, containers=containers)
+
+    room = {"cpu": "8", "pods": "110", "example.com/x": "99", "example.com/y": "99"}
+    async with (
+        running(extenders=lambda sink: [e for make in makers for e in make(sink)]) as world,
+        asyncio.TaskGroup() as tasks,
+    ):
+        world.add_nodes("a", status={"allocatable": room})
+        leading = tasks.create_task(world.lead())
+        for number in range(5):
+            for name in "xy":
+                world.add(wanting(f"early-{name}{number}", name))
+        await asyncio.sleep(0.25)
+        for name in ("one", "two"):
+            gang(world, 2, name)
+            for number in range(2):
+                world.add(wanting(f"{name}-{number}", "x", "y", group=name))
+        for number in range(20):
+            for name in "xy":
+                await asyncio.sleep(0.03)
+                world.add(wanting(f"late-{name}{number}", name))
+        await asyncio.sleep(10)
+        leading.cancel()
+    assert len(bindings(world)) == 54
+    first_late = min(i for i, (_, pod) in enumerate(order) if pod.startswith("late"))
+    gangs = [i for i, (_, pod) in enumerate(order) if pod.startswith(("one", "two"))]
+    assert len(gangs) == 8
+    assert max(gangs) < first_late
+    assert max(i for i, (_, pod) in enumerate(order) if pod.startswith("early")) < min(gangs)
+
+
 def relabelled(one, group):
     """The pod as the API server has it after its group has changed."""
     return msgspec.structs.replace(
