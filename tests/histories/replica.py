@@ -283,7 +283,6 @@ class Replica(process.Process):
 
     @contextlib.asynccontextmanager
     async def _endpoints(self, *_parts: object) -> AsyncIterator[None]:
-        self._serving.set()
         yield
 
     def _make_scheduler(self, *args: Any) -> Scheduler:
