@@ -10,6 +10,8 @@ from unittest import mock
 import msgspec
 
 from app.extender.chain import ExtenderChain
+from app.extender.errors import ExtenderError
+from app.extender.limit import ConcurrencyLimit
 from app.extender.transport import HTTPTransport
 from app.kube import client, watch, writer
 from app.kube.errors import Forbidden, NotFound, Unauthorized
@@ -270,6 +272,16 @@ def victims_are_looked_for_on_another_node():
 @bug
 def evictions_do_not_say_which_pod_they_mean():
     yield mock.patch.object(writer, "delete_body", return_value=b"{}")
+
+
+@bug
+def an_extender_is_called_as_often_as_there_are_pods():
+    yield mock.patch.object(ConcurrencyLimit, "left", return_value=1000)
+
+
+@bug
+def a_lock_of_an_extender_is_an_error():
+    yield mock.patch.object(ExtenderError, "locked", False)
 
 
 # ---------------------------------------------------------------- those of gangs

@@ -10,6 +10,8 @@ After each request that leaves a process and each write that the server stores:
 * no pod is tried before an active one of higher priority, or before one that came earlier and needs the same; none overtakes a gang
   that comes before it, at an extender that is called for one pod at a time;
 * no binding of a gang is started before as many of its pods have a node as it needs;
+* no call of an extender waits there beyond its timeout, but for the first ten seconds;
+* a pod whose binding is refused because its node is locked is bound to that node later, and not decided again;
 * no status is written to a pod other than the one it is about, and none that says a bound pod cannot be scheduled.
 
 A process cannot know what it has not been told. So a rule is broken only if it is broken as things are *and* as the process had
@@ -27,6 +29,7 @@ from typing import Any
 
 from app.framework.handle import Eviction
 from app.plugins.gang_scheduling import GangScheduling
+from app.scheduler.node_locks import LONGEST_LOCK
 from app.state.queue.queued_pod import IN_FLIGHT, OUTSIDE, QueuedPod
 from tests.histories import apiserver, devices, rules, storage
 from tests.histories.apiserver import (
@@ -35,6 +38,7 @@ from tests.histories.apiserver import (
     POD_GROUPS,
     PODS,
     VOLUMES,
+    Answer,
     ApiServer,
     Manifest,
     Write,
@@ -56,6 +60,8 @@ _GUARDED = frozenset(
 #: Tasks that a process has while it runs; all others end.
 _ETERNAL = ("process", "watch ", "events", "lease events", "event loop lag", "election", "schedule", "wait for",
             "flush queue", "scheduling loop", "free memory")  # fmt: skip
+#: The timeout of the extender whose calls wait, and for how long a process may call it too often, seconds.
+TIMEOUT, LEARNING = 5.0, 10.0
 #: Seconds for which a gang waits at most while there is room for it, nothing fails and a process leads. Most of it is the time
 #: for which a binding that was not answered may still take effect.
 LONGEST_WAIT = 75
@@ -78,6 +84,11 @@ class Checker(Watcher):
         self._allocated_by: dict[str, Replica] = {}
         #: The victims of the evictions that a process has started, by uid.
         self._victims: defaultdict[Replica, set[str]] = defaultdict(set)
+        #: When a process has called an extender first.
+        self._called: dict[Replica, float] = {}
+        #: By process and uid: the node that was locked when an extender was asked to bind a pod, when that was, and what could lead
+        #: to another decision.
+        self._locked: dict[tuple[Replica, str], tuple[str, float, object]] = {}
         #: For how long there has been room for a gang that waits, by name, seconds.
         self._waited: Counter[str] = Counter()
 
@@ -97,6 +108,8 @@ class Checker(Watcher):
             self._binds(request)
         elif request.kind == "delete pod":
             self._evicts(request)
+        elif request.kind in CALLS:
+            self._calls(request)
 
     def _binds(self, request: Request) -> None:
         sender, binding = request.sender, apiserver.decode(request.body)
@@ -112,6 +125,42 @@ class Checker(Watcher):
                 self.violated(
                     f"{sender.name} binds {pod['metadata']['name']} to {node}, having bound it to {before}"
                 )
+
+    def waits(self, request: Request, seconds: float) -> None:
+        """See Watcher. Before it can know what the extender takes, a process may call it too often."""
+        since = self._simulation.now - self._called[request.sender]
+        if seconds > TIMEOUT and since > LEARNING:
+            self.violated(f"{request} waits for {seconds:.1f} s: too many are called at a time")
+
+    def received(self, request: Request, answer: Answer) -> None:
+        """See Watcher."""
+        if request.kind == "extender bind" and b"has been locked" in answer.body:
+            uid, node = _bound_by(request)
+            self._locked[request.sender, uid] = (
+                node,
+                self._simulation.now,
+                self._state(request, node),
+            )
+
+    def _state(self, request: Request, node: str) -> object:
+        """The node, the number of pods of others that came to it as far as the process knows, and the number of faults."""
+        sender, there = request.sender, self._server.get(NODES, node)
+        came = sender.scheduler.state.arrivals(node)
+        return there and there["metadata"]["uid"], came, sum(sender.network.faults.counts.values())
+
+    def _calls(self, request: Request) -> None:
+        """A process calls an extender."""
+        sender, now = request.sender, self._simulation.now
+        self._called.setdefault(sender, now)
+        if not self._locked:
+            return
+        binds = request.kind == "extender bind"
+        uid, node = _bound_by(request) if binds else (_asked_about(request), "")
+        locked, at, before = self._locked.pop((sender, uid), ("", 0.0, None))
+        if not locked or node == locked or now - at > LONGEST_LOCK:
+            return
+        if self._state(request, locked) == before:
+            self.violated(f"{sender.name} decides again about {uid}: {locked} was only locked")
 
     def begins_to_bind(self, replica: Replica, uid: str) -> None:
         """See Watcher. As many pods of a gang as it needs have a node then, as far as the process knows.
@@ -583,3 +632,14 @@ def _turn(queued: QueuedPod) -> tuple[int, float]:
 def _minimum(group: Manifest) -> int:
     """How many pods of a group are bound together at least."""
     return group["spec"]["schedulingPolicy"].get("gang", {}).get("minCount", 1)
+
+
+def _bound_by(request: Request) -> tuple[str, str]:
+    """The uid of the pod that an extender is asked to bind, and the node."""
+    asked = apiserver.decode(request.body)
+    return asked["PodUID"], asked["Node"]
+
+
+def _asked_about(request: Request) -> str:
+    """The uid of the pod that a call is about."""
+    return str(apiserver.decode(request.body)["Pod"]["metadata"]["uid"])

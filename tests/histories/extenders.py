@@ -17,6 +17,14 @@ from tests.histories.apiserver import (
 )
 from tests.histories.network import Request
 
+#: An extender whose client of the API server has client-go's default limiter: so many requests a second, and so many at once.
+LIMITED = "limited"
+RATE, BURST = 5.0, 10
+#: What its verbs need: a binding reads the pod, annotates it and binds it.
+_COSTS = {"filter": 1, "bind": 3}
+#: An extender that locks a node for some seconds for each pod that it binds there.
+LOCKING = "locking"
+LOCK_SECONDS = 3.0
 #: Pods of ours that a reserving extender lets onto one node, if not as many as there are CPUs.
 SLOTS = 2
 
@@ -62,6 +70,17 @@ class Extender:
         self._agreed: dict[str, set[str]] = {}
         #: Pods that it was asked about by requests whose senders did not wait for an answer: what they reserve, nobody knows.
         self._confused: set[str] = set()
+        #: When the limiter has let the last request pass, and until when nodes are locked.
+        self._passed_at = -BURST / RATE
+        self._locked: dict[str, float] = {}
+
+    def queue(self, path: str, now: float) -> float:
+        """A call comes in: seconds for which it waits for others before it is carried out."""
+        if self.name != LIMITED:
+            return 0.0
+        cost = _COSTS[path.rpartition("/")[2]]
+        self._passed_at = max(self._passed_at, now - BURST / RATE) + cost / RATE
+        return max(0.0, self._passed_at - now)
 
     def delay(self) -> float:
         """Seconds that the next call takes."""
@@ -171,6 +190,12 @@ class Extender:
             "target": {"kind": "Node", "name": asked["Node"]},
         }
         path = f"/api/v1/namespaces/{namespace}/pods/{name}/binding"
+        now = cause.sender.network.simulation.now
+        if now < self._locked.get(asked["Node"], 0.0):
+            self._tell(self.name, f"refuses {name}: {asked['Node']} is locked")
+            return Answer(200, encode({"Error": f"node {asked['Node']} has been locked"}))
+        if self.name == LOCKING:
+            self._locked[asked["Node"]] = now + LOCK_SECONDS * self._rng.random()
         answer = self._server.handle(BindRequest(cause, path, encode(body), self._patience))
         error = "" if answer.status < 300 else decode(answer.body)["message"]
         return Answer(200, encode({"Error": error}))

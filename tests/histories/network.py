@@ -329,6 +329,8 @@ class Exchange:
         self.request: Request | None = None
         #: Seconds that the answer takes, whatever fails.
         self._slow = 0.0
+        #: Seconds for which the server lets the request wait.
+        self._queued = 0.0
 
     async def drain(self) -> None:
         pass
@@ -346,7 +348,10 @@ class Exchange:
             [host] = [line[6:] for line in lines if line.startswith("Host: ")]
             request.server = extender = self._network.extenders[host]
             self._slow = extender.delay()
+            self._queued = extender.queue(request.path, self._simulation.now)
         request.sender.sends(request)
+        if self._queued:
+            request.sender.watcher.waits(request, self._queued)
         self._network.open[self] = None
         fault = self._network.fault(request)
         request.sender.tell(f"{request}: {fault}" if fault else str(request))
@@ -379,7 +384,7 @@ class Exchange:
 
     def _meet(self, request: Request, fault: str) -> None:
         """Lets the request go its way, or what is left of it."""
-        network, there = self._network, self._network.latency()
+        network, there = self._network, self._network.latency() + self._queued
         match fault:
             case "" | "half an answer" | "answer breaks off":
                 self._later(there, self._arrive, fault)

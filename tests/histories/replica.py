@@ -162,6 +162,12 @@ class Watcher:
     def sent(self, request: Request) -> None:
         """A replica sends a request."""
 
+    def waits(self, request: Request, seconds: float) -> None:
+        """The server of a request lets it wait."""
+
+    def received(self, request: Request, answer: Answer) -> None:
+        """A replica has got an answer."""
+
     def assumed(self, replica: "Replica", uid: str) -> None:
         """A replica has decided about a pod."""
 
@@ -255,6 +261,7 @@ class Replica(process.Process):
 
     def receives(self, request: Request, answer: Answer) -> None:
         """An answer is in."""
+        self.watcher.received(request, answer)
         if answer.status >= 300:
             return
         if request.kind == "list":

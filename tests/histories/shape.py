@@ -6,6 +6,7 @@ from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from app.settings.load import Settings, load
+from tests.histories.extenders import LIMITED, LOCKING
 from tests.histories.faults import (
     CALLS,
     CONNECTS,
@@ -48,9 +49,13 @@ EXTENDERS = {
     "filters and binds": "filterVerb: filter, bindVerb: bind",
     "ignorable binder": "bindVerb: bind, ignorable: true",
     "preempts": "filterVerb: filter, preemptVerb: preempt",
+    LIMITED: "filterVerb: filter, bindVerb: bind",
+    LOCKING: "filterVerb: filter, bindVerb: bind",
 }
+#: Those that are drawn apart: they need many pods.
+_BUSY = (LIMITED, LOCKING)
 #: Seconds for which the binders' calls are reckoned with after they were not answered.
-PATIENCE = {"binder": 2.0, "filters and binds": 5.0}
+PATIENCE = {"binder": 2.0, "filters and binds": 5.0, LIMITED: 5.0, LOCKING: 5.0}
 #: Extenders that are used together: one of them may bind at most, and none refuses what "reserving" chooses.
 _PAIRS = (
     ("rules", "preempts"),
@@ -241,13 +246,30 @@ def draw(seed: int) -> Shape:
             rng, theme, elects=elects, extenders=extenders, quiet_at=quiet_at
         ),
     )
-    return _with_unseen_changes(_with_devices(shape))
+    return _with_unseen_changes(_with_many_pods(_with_devices(shape)))
+
+
+def _with_many_pods(shape: Shape) -> Shape:
+    """Some histories with extenders get one that is limited, or one that locks, and more pods."""
+    rng = random.Random(f"crowd {shape.seed}")
+    if not shape.extenders or shape.volumes or shape.devices or rng.random() > 0.1:
+        return shape
+    extenders = (rng.choice(_BUSY),)
+    return shape._replace(
+        configuration=configuration(shape.elects, False, False, extenders),
+        extenders=extenders,
+        extender_latency=min(shape.extender_latency, 0.05),
+        nodes=max(shape.nodes, 2),
+        pods=30 if extenders == (LIMITED,) else 12,
+        requests=("10m", "100m"),
+        places=("16",),
+    )
 
 
 def _with_devices(shape: Shape) -> Shape:
     """Some histories get devices, and faults of the requests that allocate them."""
     rng = random.Random(f"devices {shape.seed}")
-    if shape.theme not in {ANYTHING, DOUBTS} or shape.volumes or rng.random() > 0.2:
+    if shape.theme not in {ANYTHING, DOUBTS} or shape.volumes or rng.random() > 0.1:
         return shape
     kinds = frozenset(rng.choice((("patch volume",), ("patch volume", "get claim"), ("list",))))
     possible = [fault for fault, hit in REQUEST_FAULTS.items() if hit >= kinds]
@@ -288,7 +310,7 @@ def _draw_extenders(rng: random.Random, theme: str) -> tuple[str, ...]:
         return rng.choice(_PAIRS)
     if theme == MID_ATTEMPT and rng.random() < 0.75:
         return (rng.choice(("preempts", "preempts", "reserving")),)
-    return (rng.choice(list(EXTENDERS)),)
+    return (rng.choice([name for name in EXTENDERS if name not in _BUSY]),)
 
 
 def _draw_incidents(

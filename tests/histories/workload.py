@@ -17,6 +17,7 @@ from tests.histories.apiserver import (
     key_of,
 )
 from tests.histories.devices import Devices, device_claims_of
+from tests.histories.extenders import LIMITED
 from tests.histories.rules import fits, usage
 from tests.histories.shape import Shape
 from tests.histories.simulation import Simulation
@@ -51,7 +52,7 @@ class Workload:
             self._devices.begin()
         for number in range(self._shape.nodes):
             self._add_node(f"n{number}")
-        early = rng.random() < 0.3
+        early = rng.random() < 0.3 or LIMITED in self._shape.extenders
         for _ in range(self._shape.pods):
             at = 0.0 if early else rng.random() * self._shape.quiet_at * 0.9
             self._simulation.at(at, self._new_pod, self._pod())
