@@ -130,6 +130,8 @@ class ExtenderChain:
         self._for_all: Final = {
             verb for verb, extenders in self._with.items() if all(e.concerns_all for e in extenders)
         }
+        #: Whether a preempt call may leave a node without victims that had none before (Kubernetes 1.38).
+        self.empty_victims = False
         _check_binders(self._with[Verb.BIND])
 
     def __bool__(self) -> bool:
@@ -282,7 +284,12 @@ class ExtenderChain:
                     raise
                 self._ignore(err, pod)
                 continue
-            left = {name: v for name, v in agreed.items() if _has_victims(name, v, extender)}
+            empty = {n for n, v in left.items() if not v.pods} if self.empty_victims else ()
+            left = {
+                name: chosen
+                for name, chosen in agreed.items()
+                if name in empty or _has_victims(name, chosen, extender)
+            }
         return left
 
     def binder_for(self, pod: Pod) -> HTTPExtender | None:

@@ -135,7 +135,9 @@ RULES: Final[Mapping[Rule, RuleFacts]] = {
         ("PodTopologySpread",),
     ),
     Rule.EmptyVictims: RuleFacts(
-        "1.38", "an extender may answer preempt with a node without victims"
+        "1.38",
+        "a node that only an extender has rejected is a candidate of a preemption without victims",
+        ("DefaultPreemption",),
     ),
 }
 

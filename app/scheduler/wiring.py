@@ -20,7 +20,7 @@ from app.kube.resource_claims import ResourceClaimRequests
 from app.kube.watch_decoder import ResourceKind
 from app.kube.writer import KubeWriter
 from app.model.devices import ResourceClaim
-from app.model.features import as_features
+from app.model.features import Rule, as_features
 from app.model.objects import Namespace, Node
 from app.model.pod import Pod
 from app.model.pod_groups import GroupKey, LabelledPodGroup, PodGroup
@@ -111,6 +111,7 @@ class Scheduler:
         self._telemetry: Final = runtime.telemetry
         self._api: Final = api
         self.chain: Final = chain
+        chain.empty_victims = Rule.EmptyVictims in features.rules
         api.events.defer_while(self._has_urgent_writes)
         self.settings: Final = loaded.settings
 

@@ -232,10 +232,13 @@ class DryRun:
         nominated: PodsByRow,
         groups: PodGroups,
         preemptor: GroupKey | None = None,
+        *,
+        empty: bool = False,
     ) -> None:
         """``nominated``: the nominated pods with at least this pod's priority, by row.
 
         ``preemptor``: the group for which the pod preempts, with the group's priority, and none of its pods; None: for itself.
+        ``empty``: a row is a candidate although nobody there need be evicted (Kubernetes 1.38), because an extender rejected it.
         """
         self._filters: Final = filters
         self._table: Final = table
@@ -243,6 +246,7 @@ class DryRun:
         self._nominated: Final = nominated
         self._groups: Final = groups
         self._preemptor: Final = preemptor
+        self._empty: Final = empty
         #: Pods of a lower priority may be evicted.
         self._priority: Final = (
             filters.pod.priority
@@ -303,7 +307,8 @@ class DryRun:
             if failed[position]:
                 yield verdicts.status(position)
             else:
-                yield victims if victims.pods else self._no_victims(int(rows[position]))
+                some = victims.pods or self._empty
+                yield victims if some else self._no_victims(int(rows[position]))
 
     def _reprieve(self, potential: _Potential, views: DryRunViews, fitting: Rows) -> Mask:
         """bool[m]: whether the potential victim must be evicted; for the ``fitting`` rows."""

@@ -55,8 +55,10 @@ class Loss(NamedTuple):
 
 
 def loss(victims: Victims) -> Loss:
-    """The loss of evicting these pods (at least one)."""
+    """The loss of evicting these pods; of nobody it is the least."""
     pods = victims.pods
+    if not pods:
+        return Loss(victims.num_pdb_violations, -_PRIORITY_OFFSET, 0, 0, 0.0)
     priorities = [pod.priority for pod in pods]
     highest = max(priorities)
     started = min(started_at(p) for p, own in zip(pods, priorities, strict=True) if own == highest)
@@ -86,7 +88,9 @@ class WholeLosses:
         self._known: Final[dict[GroupKey, _Share]] = {}
 
     def of(self, victims: Victims) -> Loss:
-        """The loss of evicting these pods (at least one)."""
+        """The loss of evicting these pods; of nobody it is the least."""
+        if not victims.pods:
+            return loss(victims)
         units: set[GroupKey] = set()
         alone: list[Pod] = []
         for pod in victims.pods:

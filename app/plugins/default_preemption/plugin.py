@@ -20,6 +20,7 @@ from app.framework.interface import (
 )
 from app.framework.runner import PreFilterRejected, ProfileHandle
 from app.model.cluster_event import Action, ClusterEvent, Resource
+from app.model.features import Rule
 from app.model.pod import Pod, PodTemplate
 from app.model.pod_groups import AnyPodGroup, GroupKey, PodGroup
 from app.model.status import (
@@ -105,6 +106,7 @@ class DefaultPreemption:
         self._args: Final = args or DefaultPreemptionArgs()
         self._handle: Final = handle
         self._table: Final = handle.table
+        self._empty_victims: Final = Rule.EmptyVictims in handle.features.rules
         self._nominations: Final = Nominations(handle.nominator, handle.table)
         self._budgets: Final = DisruptionBudgets(handle.cluster.disruption_budgets)
         self._findings: Final = FindingsByFamily(handle.table)
@@ -444,7 +446,15 @@ class DefaultPreemption:
         framework = self._handle.framework
         filters = PodFilters(framework, framework.active_filters(state), state, pod)
         preemptor = self._preempts_with(pod)
-        return DryRun(filters, self._table, self._budgets, nominated, self._groups, preemptor)
+        return DryRun(
+            filters,
+            self._table,
+            self._budgets,
+            nominated,
+            self._groups,
+            preemptor,
+            empty=self._empty_victims,
+        )
 
     def _least(self, findings: Findings, candidates: Rows) -> tuple[str, Victims]:
         """The node with the least loss, a random one of equals, and its victims."""

@@ -329,6 +329,22 @@ def test_a_node_on_which_nobody_has_to_go_is_an_error_unless_there_is_another():
     assert both == PostFilterResult(SUCCESS, "b")
 
 
+@pytest.mark.parametrize("asked", [False, True])
+def test_from_138_on_a_node_on_which_nobody_has_to_go_is_the_best_candidate(asked):
+    town = Town([node("a"), node("b")], [pod("x", "1", on="a"), pod("y", "4", on="b")])
+    town.plugin._empty_victims = True
+    boss = pod("boss", "1", 10)
+    refused = Diagnosis(node_count=2)
+    refused.by_row[0] = unschedulable("not here", plugin="Extender")
+    refused.by_row[1] = unschedulable("full")
+    attempt = Attempt(town.framework, town.table, boss, nominated=lambda _: {}, rng=town.rng)
+    attempt.find()
+    effects = Extenders(asked=asked)
+    result = finish(town.plugin.post_filter(attempt.state, boss, refused, effects))
+    assert result == PostFilterResult(SUCCESS, "a")
+    assert [each.victims for each in effects.evictions] == [()]
+
+
 class Moody(NodeFilter):
     """Fails on the nodes whose names begin with x, once they have lost a pod."""
 

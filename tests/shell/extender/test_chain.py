@@ -237,6 +237,15 @@ class TestPreempt:
         assert str(caught.value) == 'expected at least one victim pod on node "a"'
         assert list(await self.run(chain(ext(FIRST, answer, ignorable=True)))) == ["b"]
 
+    async def test_no_victims_where_there_were_none(self):
+        """From Kubernetes 1.38 on."""
+        made = chain(ext(FIRST, self.agree(a=[], b=["uid-b0"])))
+        made.empty_victims = True
+        victims = {"a": Victims(()), "b": Victims((pod("b0"),))}
+        assert list(await made.preempt(pod(), victims, self.pods_on)) == ["a", "b"]
+        with pytest.raises(SchedulingError, match='expected at least one victim pod on node "a"'):
+            await self.run(made)
+
     async def test_errors(self):
         answer = self.agree(d=["uid-d0"])
         with pytest.raises(ExtenderError, match='nodeinfo not found for node name "d"'):
