@@ -44,12 +44,8 @@ class Rule(enum.StrEnum):
     PreemptionMessage = "preemption-message"
     TaintsWakeFew = "taints-wake-few"
     OwnEvents = "own-events"
-    FlushOnce = "flush-once"
     DeletedClaimsWake = "deleted-claims-wake"
     QuietDevices = "quiet-devices"
-    CelErrors = "cel-errors"
-    BindRetries = "bind-retries"
-    BindMountOptions = "bind-mount-options"
     EmptyBudgetSelectors = "empty-budget-selectors"
     EmptySpreadSelectors = "empty-spread-selectors"
     EmptyVictims = "empty-victims"
@@ -112,18 +108,10 @@ RULES: Final[Mapping[Rule, RuleFacts]] = {
         "1.37", "a change of taints wakes only pods that taints or topology kept away"
     ),
     Rule.OwnEvents: RuleFacts("1.37", "changes of the pending pod itself are events of their own"),
-    Rule.FlushOnce: RuleFacts("1.37", "a gated pod is looked at again each five minutes"),
     Rule.DeletedClaimsWake: RuleFacts(
         "1.37", "the end of an allocated ResourceClaim wakes pods that wait for devices"
     ),
     Rule.QuietDevices: RuleFacts("1.37", "DynamicResources adds nothing when it cannot help"),
-    Rule.CelErrors: RuleFacts("1.37", "errors of device selectors name the device"),
-    Rule.BindRetries: RuleFacts("1.37", "a binding that failed for want of a server is repeated"),
-    Rule.BindMountOptions: RuleFacts(
-        "1.37",
-        "a pod with options of bind mounts needs a node that declares them",
-        ("NodeDeclaredFeatures",),
-    ),
     Rule.EmptyBudgetSelectors: RuleFacts(
         "1.38",
         "a disruption budget with an empty selector protects every pod of its namespace",

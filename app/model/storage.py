@@ -134,6 +134,7 @@ class CSIDriverSpec(Object, frozen=True):
     """storage.k8s.io/v1 CSIDriverSpec."""
 
     storage_capacity: bool | None = None
+    prevent_pod_scheduling_if_missing: bool | None = None
 
 
 class CSIDriver(Named, frozen=True, kw_only=True):

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from app.framework.handle import Handle
 from app.framework.interface import MAX_NODE_SCORE, CycleState
 from app.framework.optional import ColumnScore
+from app.model.features import Rule
 from app.model.objects import PodSpec
 from app.model.pod import Pod, PodTemplate
 from app.state.columns.resources import Int64
@@ -40,6 +41,7 @@ class ImageLocality(ColumnScore):
     def __init__(self, _args: object, handle: Handle) -> None:
         """Takes no arguments."""
         self._table: Final = handle.table
+        self._count_volumes: Final = Rule.ImageVolumes in handle.features.rules
         self._kept: Final[WeakKeyDictionary[PodTemplate, tuple[Hashable, Scores | None]]] = (
             WeakKeyDictionary()
         )
@@ -57,15 +59,21 @@ class ImageLocality(ColumnScore):
         if known is None or known[0] != epoch:
             if len(self._kept) * table.capacity > _MAX_KEPT_BYTES:
                 self._kept.clear()
-            known = self._kept[pod.template] = (epoch, _scores(pod.spec, table))
+            scores = _scores(pod.spec, table, count_volumes=self._count_volumes)
+            known = self._kept[pod.template] = (epoch, scores)
         return known[1]
 
 
-def _scores(spec: PodSpec, table: NodeTable) -> Scores | None:
-    """int8[capacity]: the score of every row; None if every node scores 0."""
+def _scores(spec: PodSpec, table: NodeTable, *, count_volumes: bool) -> Scores | None:
+    """int8[capacity]: the score of every row; None if every node scores 0.
+
+    ``count_volumes``: whether image volumes raise the size for the highest score, as from Kubernetes 1.37 on.
+    """
     if not any(name in table.images.by_name for name in _image_names(spec)):
         return None
     containers = len(spec.init_containers or ()) + len(spec.containers)
+    if count_volumes:
+        containers += sum(volume.image is not None for volume in spec.volumes or ())
     highest = _MAX_BYTES_PER_CONTAINER * containers
     sums = np.zeros(table.capacity, np.int64)
     for name in _image_names(spec):

@@ -3,7 +3,7 @@
 Source of the rules: kube-scheduler 1.36 (docs/spec/plugins/node-volume-limits.md).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import ClassVar, Final
 
 from app.framework.handle import Handle
@@ -11,16 +11,19 @@ from app.framework.interface import CycleState, QueueingHint, Verdicts, on_event
 from app.model.claims import claim_missing, claim_name, foreign_claim, used_by
 from app.model.cluster_event import Action, Resource
 from app.model.csi_migration import TranslationError, plugin_of
+from app.model.features import Rule
 from app.model.objects import Volume
 from app.model.pod import Pod, PodTemplate
 from app.model.status import SKIP, SUCCESS, Code, Status, unresolvable
 from app.model.storage import CSINode, VolumeAttachment
+from app.state.columns.labels import Mask
 from app.state.csi.index import CsiIndex, CsiVolume, csi_index, inline_fault, inline_volume
 from app.state.csi.nodes import driver_limits
 from app.state.queue.hints import EventRegistration
 from app.state.view import View
 
 ERR_REASON: Final = "node(s) exceed max volume count"
+MISSING_DRIVER: Final = "{} CSI driver is not installed on the node"
 
 
 class NodeVolumeLimits:
@@ -32,6 +35,7 @@ class NodeVolumeLimits:
         """Takes no arguments."""
         self._table = handle.table
         self._cluster = handle.cluster
+        self._requires_drivers = Rule.MissingDriver in handle.features.rules
 
     def concerns(self, template: PodTemplate) -> bool:
         """True for pods with volumes that may count."""
@@ -49,7 +53,20 @@ class NodeVolumeLimits:
             return self._refuse(pod, view, index, wanted)
         if not wanted:
             return None
-        return reject_first((index.overflow(view, wanted), Code.Unschedulable, ERR_REASON))
+        overflow = (index.overflow(view, wanted), Code.Unschedulable, ERR_REASON)
+        if not self._requires_drivers:
+            return reject_first(overflow)
+        return reject_first(*self._without_driver(view, wanted, index), overflow)
+
+    def _without_driver(
+        self, view: View, wanted: set[CsiVolume], index: CsiIndex
+    ) -> Iterator[tuple[Mask, Code, str]]:
+        """The rows without a driver of the pod's volumes whose CSIDriver asks for it."""
+        for name in sorted({volume.driver for volume in wanted}):
+            driver = self._cluster.csi_drivers.get(name)
+            if driver is not None and driver.spec.prevent_pod_scheduling_if_missing:
+                missing = index.nodes.missing(name, view.rows)
+                yield missing, Code.Unschedulable, MISSING_DRIVER.format(name)
 
     def _refuse(self, pod: Pod, view: View, index: CsiIndex, status: Status) -> Verdicts | None:
         """The verdicts if the pod's volumes are unknown; in-tree disks are only read on nodes with a CSINode."""

@@ -74,8 +74,7 @@ class FailureHandler:
             return diagnosis.message(f"{type(error).__name__}: {error}"), None
         if result is None:
             return diagnosis.message(), ""
-        message = "" if result.status.ok else result.status.message
-        return diagnosis.message(message), result.nominated_node
+        return diagnosis.message(result.status.message), result.nominated_node
 
     def no_nodes(self, queued: QueuedPod, profile: str, *, started: float) -> None:
         """The cluster has no nodes."""

@@ -146,6 +146,7 @@ def queue_plugins(
             name: _hints(framework, extended=extended, features=features)
             for name, framework in frameworks.items()
         },
+        own_events=Rule.OwnEvents in features.rules,
     )
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from app.cycle.attempt import Attempt
 from app.model import objects, storage
+from app.model.features import RECORDED, Features, Rule
 from app.model.pod import Pod
 from app.plugins import registry
 from app.scheduler.profiles import build_state
@@ -53,18 +54,22 @@ def _make_queue(_: QueuePlugins, nominator: Nominator) -> SchedulingQueue:
 class Recorded:
     """The cluster of a case, and the frameworks of its profiles."""
 
-    def __init__(self, case: dict[str, Any]) -> None:
+    def __init__(self, case: dict[str, Any], features: Features = RECORDED) -> None:
         configuration = {
             "apiVersion": "kubescheduler.config.k8s.io/v1",
             "kind": "KubeSchedulerConfiguration",
             "profiles": case["profiles"],
         }
         classes = registry.registry()
-        profiles = load(json.dumps(configuration)).to_plain(registry.capabilities(classes))
+        profiles = load(json.dumps(configuration), features=features).to_plain(
+            registry.capabilities(classes), features
+        )
         self.rng = np.random.default_rng(1)
 
-        self.state, self.frameworks = build_state(profiles, classes, _make_queue, rng=self.rng)
-        self.pods = PodDecoder(keep_raw=False, keep_bound_raw=False)
+        self.state, self.frameworks = build_state(
+            profiles, classes, _make_queue, rng=self.rng, features=features
+        )
+        self.pods = PodDecoder(sums_of_resize=Rule.SumsOfResize in features.rules)
         for kind, items in case["objects"].items():
             for item in items:
                 self._store(kind, item)

@@ -7,16 +7,20 @@ victims), then, if it fits anywhere, scored with all feasible nodes.
 """
 
 import asyncio
+import collections
+import itertools
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from app.cycle.attempt import Attempt, Unfit
 from app.framework.diagnosis import Diagnosis
 from app.framework.handle import Eviction
+from app.model.features import Features, Rule
 from app.model.pod import Pod
 from app.model.status import Code, Status
 from app.plugins.default_preemption.importance import loss
@@ -83,6 +87,56 @@ def test_decisions_agree(path: Path) -> None:
     assert not wrong, f"{len(wrong)} disagreements:\n" + "\n".join(wrong)
 
 
+#: By rule: the decisions that it changes, of those in every other file. Two rules change some together.
+CHANGED = {
+    ("sums-of-resize",): 65,
+    ("storage-scores",): 8,
+    ("storage-scores", "sums-of-resize"): 4,
+    ("namespaces-once",): 2,
+    ("namespaces-once", "sums-of-resize"): 1,
+}
+
+
+def test_with_the_rules_of_1_37_other_decisions_have_their_rule() -> None:
+    """Each decision that differs becomes the recorded one without some rule; DynamicResources' text is left out, it is everywhere."""
+    newer = without(Features.of("1.37"), Rule.QuietDevices)
+    found: collections.Counter[tuple[str, ...]] = collections.Counter()
+    for path in FILES[::2]:
+        case = read(path)
+        probes = [probe for probe in case["probes"] if probe["feasible"] is not None]
+        recorded = Recorded(case, newer)
+        changed = [probe for probe in probes if check(recorded, probe)]
+        for rules in sets_of_rules(newer):
+            if not changed:
+                break
+            older = Recorded(case, without(newer, *rules))
+            same = [probe for probe in changed if not check(older, probe)]
+            found[tuple(map(str, rules))] += len(same)
+            changed = [probe for probe in changed if probe not in same]
+        assert not changed, f"{path.name}: {[probe['name'] for probe in changed]}"
+    assert {rules: count for rules, count in found.items() if count} == CHANGED
+
+
+def without(features: Features, *rules: Rule) -> Features:
+    """The features with fewer rules."""
+    return msgspec.structs.replace(features, rules=features.rules - set(rules))
+
+
+def sets_of_rules(features: Features) -> Iterator[tuple[Rule, ...]]:
+    """The rules that change decisions, one by one, then two at a time."""
+    told = [rule for rule in Rule if rule in features.rules and rule in DECIDING]
+    return itertools.chain.from_iterable(itertools.combinations(told, n) for n in (1, 2))
+
+
+#: Those that may change a probe.
+DECIDING = (
+    Rule.SumsOfResize,
+    Rule.StorageScores,
+    Rule.NamespacesOnce,
+    Rule.OneBudget,
+)
+
+
 def check(recorded: Recorded, probe: dict[str, Any]) -> list[str]:
     """What differs from the recording, in words."""
     pod = recorded.pod(probe["pod"])
@@ -120,6 +174,8 @@ def check_preemption(
     node, recorded = probe["preempted"]["node"], probe["preempted"]["pods"]
     if result is None or not result.status.ok or effects.eviction is None:
         return [f"{label}: no preemption but {result}, recorded {probe['preempted']}"]
+    if node not in effects.candidates:
+        return [f"{label}: node {node} is no candidate, recorded {probe['preempted']}"]
     ours, theirs = effects.candidates[effects.eviction.node_name], effects.candidates[node]
     wrong = []
     if result.nominated_node != effects.eviction.node_name or effects.eviction.victims != ours.pods:

@@ -447,8 +447,8 @@ def register_features(families: MetricFamilies, features: Features) -> None:
     )
     able = [gate.name for gate in GATES.values() if gate.switches]
     families.computed(
-        "kubernetes_feature_enabled",
-        "This metric records the data about the stage and enablement of a k8s feature.",
+        "aiokube_scheduler_feature_enabled",
+        "Whether a feature gate of kube-scheduler is on, of those that change something here.",
         lambda: {
             (name, GATES[name].versions[features.version].stage): float(name in features)
             for name in able

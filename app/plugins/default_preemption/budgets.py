@@ -1,12 +1,13 @@
 """PodDisruptionBudgets that the eviction of victims would violate (docs/spec/preemption.md#disruption-budgets)."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
 from app.model.claims import ClaimKey
+from app.model.features import Rule
 from app.model.objects import PodDisruptionBudget
 from app.model.pod import LabelSet, Pod
 from app.model.selectors import Selector, SelectorError, compile_selector
@@ -30,7 +31,13 @@ class DisruptionBudgets:
     ``epoch`` changes when a budget changes in a relevant way; most updates of its status do not.
     """
 
-    def __init__(self, lister: Lister[PodDisruptionBudget]) -> None:
+    def __init__(
+        self, lister: Lister[PodDisruptionBudget], rules: Collection[Rule] = frozenset()
+    ) -> None:
+        #: Whether a pod counts against the budgets up to the first that it violates, not against all.
+        self._first_only: Final = Rule.OneBudget in rules
+        #: Whether an empty selector selects every pod.
+        self._empty_selects: Final = Rule.EmptyBudgetSelectors in rules
         self.epoch = 0
         self._budgets: Final[dict[ClaimKey, _Budget]] = {}
         self._index: Final[SelectorIndex[ClaimKey]] = SelectorIndex()
@@ -42,7 +49,7 @@ class DisruptionBudgets:
 
     def _changed(self, old: PodDisruptionBudget | None, new: PodDisruptionBudget | None) -> None:
         before = None if old is None else self._budgets.get((old.namespace, old.name))
-        after = None if new is None else _compile(new)
+        after = None if new is None else _compile(new, empty_selects=self._empty_selects)
         if before == after:
             return
         if before is not None:
@@ -91,6 +98,8 @@ class DisruptionBudgets:
                 continue
             remaining = left[budget.key] = left.get(budget.key, budget.allowed) - 1
             broken |= remaining < 0
+            if broken and self._first_only:
+                break
         return broken
 
     def _concerning(self, pod: Pod) -> tuple[_Budget, ...]:
@@ -101,18 +110,19 @@ class DisruptionBudgets:
             candidates = map(
                 self._budgets.__getitem__, self._index.candidates(pod.namespace, pod.labels)
             )
-            known = tuple(b for b in candidates if b.selector.matches(pod.labels))
+            matching = (b for b in candidates if b.selector.matches(pod.labels))
+            known = tuple(sorted(matching, key=lambda budget: budget.key))
             self._of_family.put(pod.labels, pod.namespace, known)
         return known
 
 
-def _compile(budget: PodDisruptionBudget) -> _Budget | None:
-    """None for a selector that is absent, empty or invalid: it matches no pod."""
+def _compile(budget: PodDisruptionBudget, *, empty_selects: bool) -> _Budget | None:
+    """None for a selector that is absent, invalid, or empty unless that selects: it matches no pod."""
     try:
         selector = compile_selector(budget.spec.selector)
     except SelectorError:
         return None
-    if selector.nothing or selector.everything:
+    if selector.nothing or (selector.everything and not empty_selects):
         return None
     status = budget.status
     return _Budget(

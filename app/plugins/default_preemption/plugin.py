@@ -72,6 +72,8 @@ _SLICE: Final = 0.005
 #: How often a plan is made again because its nodes have changed while it was made.
 _MAX_PLANS: Final = 3
 NOT_HELPFUL: Final = "Preemption is not helpful for scheduling"
+#: From Kubernetes 1.37 on.
+FOUND: Final = "found a potential placement for pod on node {}, preempting {} victims"
 NO_CANDIDATE: Final = "no candidate node for preemption"
 #: Seconds in which filters may pause while candidates are searched.
 MAY_PAUSE_SECONDS: Final = 2.0
@@ -108,7 +110,9 @@ class DefaultPreemption:
         self._table: Final = handle.table
         self._empty_victims: Final = Rule.EmptyVictims in handle.features.rules
         self._nominations: Final = Nominations(handle.nominator, handle.table)
-        self._budgets: Final = DisruptionBudgets(handle.cluster.disruption_budgets)
+        rules = handle.features.rules
+        self._budgets: Final = DisruptionBudgets(handle.cluster.disruption_budgets, rules)
+        self._tells: Final = Rule.PreemptionMessage in rules
         self._findings: Final = FindingsByFamily(handle.table)
         self._running: Final = HeldPreemptors(handle.table)
         self._groups: Final = handle.cluster.pod_groups
@@ -215,7 +219,11 @@ class DefaultPreemption:
         node, victims = chosen
         violations = victims.num_pdb_violations
         effects.evict(Eviction(pod, node, victims.pods, self._running, violations))
-        return PostFilterResult(SUCCESS, node)
+        if not self._tells:
+            return PostFilterResult(SUCCESS, node)
+        return PostFilterResult(
+            Status(Code.Success, (FOUND.format(node, len(victims.pods)),)), node
+        )
 
     # ------------------------------------------------------------ groups
 
@@ -491,7 +499,8 @@ class DefaultPreemption:
         names = self._handle.rng.permutation(list(agreed)).tolist()
         losses = WholeLosses(self._groups, self._budgets)
         of = losses.of if self._groups.any_units else loss
-        for name in sorted(names, key=lambda name: of(agreed[name])):
+        # Nodes without victims first.
+        for name in sorted(names, key=lambda name: of(agreed[name]) if agreed[name].pods else ()):
             unchanged = before.get(name) == after.get(name)
             if unchanged or self._still_fits(pod, name, agreed[name]):
                 return name, self._whole(agreed[name])

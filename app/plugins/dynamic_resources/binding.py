@@ -261,7 +261,7 @@ class ClaimBinder:
     async def free_one(self, pod_claims: PodResourceClaims, pod: Pod, effects: Effects) -> str:
         """Deallocates one unavailable claim that no other pod uses, or deletes the claim for extended resources.
 
-        Returns kube-scheduler's message about it. Raises SchedulingError.
+        Returns kube-scheduler's message about it, empty if there is none. Raises SchedulingError.
         """
         for at in pod_claims.unavailable:
             claim = pod_claims.claims[at]
@@ -275,7 +275,7 @@ class ClaimBinder:
         if extended is not None and not is_unwritten(extended):
             await self._delete(extended, effects)
             return "deletion of ResourceClaim completed"
-        return "still not schedulable"
+        return ""
 
     async def _deallocate(self, claim: ResourceClaim, effects: Effects) -> None:
         freed = await effects.resource_claims.patch(claim, _DEALLOCATED, status=True)

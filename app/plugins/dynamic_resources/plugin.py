@@ -23,6 +23,7 @@ from app.framework.interface import (
 from app.framework.optional import SteadySkip, UndecidedOnly
 from app.model.cluster_event import Action, ClusterEvent, Resource
 from app.model.devices import AllocationResult, ResourceClaim
+from app.model.features import Rule
 from app.model.pod import Pod, PodTemplate
 from app.model.requests import Amounts
 from app.model.status import (
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from app.plugins.dynamic_resources.filtering import ClaimFilter
 
 ERR_REASON_NO_CLAIMS: Final = "no new claims to deallocate"
+NOT_HELPED: Final = "still not schedulable"
 
 _UNKNOWN: Final = object()
 
@@ -149,12 +151,16 @@ class DynamicResources(SteadySkip, UndecidedOnly):
             return PostFilterResult(Status(Code.Error, ("not found",)))
         claims = self._claims(state)
         if claims is None:
-            return PostFilterResult(unschedulable(ERR_REASON_NO_CLAIMS))
+            return PostFilterResult(unschedulable(*self._unhelpful(ERR_REASON_NO_CLAIMS)))
         try:
             done = await self._binder.free_one(claims, pod, effects)
         except SchedulingError as error:
             return PostFilterResult(Status(Code.Error, (str(error),)))
-        return PostFilterResult(unschedulable(done))
+        return PostFilterResult(unschedulable(*([done] if done else self._unhelpful(NOT_HELPED))))
+
+    def _unhelpful(self, text: str) -> tuple[str, ...]:
+        """What is said when nothing could be freed: nothing from Kubernetes 1.37 on."""
+        return () if Rule.QuietDevices in self._handle.features.rules else (text,)
 
     def score(self, state: CycleState, _pod: Pod, view: View) -> Int64 | None:
         """int64[n], 0 to 100: higher for earlier alternatives of requests. ``view`` has all feasible nodes."""
@@ -251,6 +257,14 @@ class DynamicResources(SteadySkip, UndecidedOnly):
                 self._after_claim_changed,
                 narrow=_pods_of_claim,
             ),
+            *(
+                EventRegistration(
+                    ClusterEvent(Resource.ResourceClaim, Action.Delete),
+                    _after_claim_gone,
+                    template_only=True,
+                )
+                for _ in range(Rule.DeletedClaimsWake in self._handle.features.rules)
+            ),
             EventRegistration(
                 ClusterEvent(Resource.Pod, Action.UpdatePodGeneratedResourceClaim),
                 self._after_pod_changed,
@@ -296,6 +310,11 @@ class DynamicResources(SteadySkip, UndecidedOnly):
         return any(claim.status.allocation is None for claim in claims) or bool(
             self._extended_resources(old)
         )
+
+
+def _after_claim_gone(_pod: Pod, old: ResourceClaim, _new: None) -> bool:
+    """Queues if the claim had devices."""
+    return old.status.allocation is not None
 
 
 def _pods_of_claim(

@@ -56,8 +56,10 @@ NOTHING: Final = Incoming()
 class IncomingTerms:
     """The terms of pods for PreFilter and PreScore, computed once per template and namespace."""
 
-    def __init__(self, terms: Terms, cluster: Cluster) -> None:
+    def __init__(self, terms: Terms, cluster: Cluster, *, once: bool = False) -> None:
+        """``once``: whether namespace selectors are evaluated once only, as from Kubernetes 1.37 on."""
         self._terms = terms
+        self._once: Final = once
         self._namespaces = cluster.namespaces
         #: The names of namespaces by their labels.
         self._by_label: Final[LabelIndex[str]] = LabelIndex()
@@ -103,11 +105,12 @@ class IncomingTerms:
     def _expand_term(self, term: AffinityTerm) -> IncomingTerm:
         """Adds the namespaces that the namespace selector matches.
 
-        kube-scheduler keeps the selector after that and evaluates it for a namespace without labels. So a selector
-        that matches empty labels, such as the empty one, selects the pods of every namespace, existing or not.
+        kube-scheduler 1.36 keeps the selector after that and evaluates it for a namespace without labels. So a selector that
+        matches empty labels, such as the empty one, selects the pods of every namespace, existing or not. From 1.37 on only the
+        empty one does.
         """
         selector = term.namespace_selector
-        if selector.matches({}):
+        if selector.everything or (selector.matches({}) and not self._once):
             return IncomingTerm(term.topology_key, None, term.selector)
         labels = self._by_label.items
         candidates = self._by_label.within(selector)

@@ -11,6 +11,7 @@ from app.framework.handle import Handle
 from app.framework.interface import CycleState, Need, QueueingHint, Verdicts, on_event, reject_first
 from app.framework.optional import ByTraits, OnlyNarrows, SteadySkip
 from app.model.cluster_event import Action, Resource
+from app.model.features import Rule
 from app.model.objects import Node
 from app.model.pod import Pod, PodTemplate
 from app.model.selectors import Labels
@@ -70,7 +71,12 @@ class InterPodAffinity(SteadySkip, OnlyNarrows, ByTraits):
         self._args = args or InterPodAffinityArgs()
         self._table = handle.table
         self._namespaces = handle.cluster.namespaces
-        self._incoming = IncomingTerms(handle.table.terms, handle.cluster)
+        rules = handle.features.rules
+        self._incoming = IncomingTerms(
+            handle.table.terms, handle.cluster, once=Rule.NamespacesOnce in rules
+        )
+        #: Whether anti-affinity concerns a pod for the hints.
+        self._repels = _any_selects if Rule.AnyTermWakes in rules else _all_select
 
     def _namespace_labels(self, pod: Pod) -> Labels:
         namespace = self._namespaces.get(pod.namespace)
@@ -201,16 +207,16 @@ class InterPodAffinity(SteadySkip, OnlyNarrows, ByTraits):
         affinity, anti_affinity = terms.required_affinity, terms.required_anti_affinity
         if old is not None and new is not None:
             return (_all_select(affinity, new) and not _all_select(affinity, old)) or (
-                _all_select(anti_affinity, old) and not _all_select(anti_affinity, new)
+                self._repels(anti_affinity, old) and not self._repels(anti_affinity, new)
             )
         if new is not None:
             return _all_select(affinity, new)
-        return old is not None and (_all_select(anti_affinity, old) or self._excluded(old, pod))
+        return old is not None and (self._repels(anti_affinity, old) or self._excluded(old, pod))
 
     def _excluded(self, deleted: Pod, pod: Pod) -> bool:
         """Whether the anti-affinity of a deleted pod selects ``pod``, or cannot be read."""
         terms = self._table.terms.of(deleted)
-        return bool(terms.error) or _all_select(terms.required_anti_affinity, pod)
+        return bool(terms.error) or self._repels(terms.required_anti_affinity, pod)
 
     def _after_node_change(self, pod: Pod, old: Node | None, new: Node) -> bool:
         """Queue if a node entered a domain of an affinity term, or left one of an anti-affinity term.
@@ -234,6 +240,11 @@ def _waiting(pod: Pod) -> bool:
 def _all_select(terms: tuple[AffinityTerm, ...], pod: Pod) -> bool:
     """Whether there are terms and all select the pod; labels of its namespace are taken to be empty."""
     return bool(terms) and all(t.matches(pod.namespace, _NO_LABELS, pod.labels) for t in terms)
+
+
+def _any_selects(terms: tuple[AffinityTerm, ...], pod: Pod) -> bool:
+    """Whether any term selects the pod; labels of its namespace are taken to be empty."""
+    return any(t.matches(pod.namespace, _NO_LABELS, pod.labels) for t in terms)
 
 
 def _entered(key: str, old: Node | None, new: Node) -> bool:

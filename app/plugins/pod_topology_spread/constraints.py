@@ -36,22 +36,28 @@ class Constraint(msgspec.Struct, frozen=True):
     #: Whether nodes are not counted that the pod's node affinity or its missing tolerations exclude.
     honor_affinity: bool = True
     honor_taints: bool = False
+    #: Whether an empty selector counts every pod, as from Kubernetes 1.38 on, or none.
+    empty_counts: bool = False
 
 
 Constraints = tuple[Constraint, ...]
 
 
-def compile_constraint(constraint: TopologySpreadConstraint, pod_labels: Labels) -> Constraint:
+def compile_constraint(
+    constraint: TopologySpreadConstraint, pod_labels: Labels, *, empty_counts: bool = False
+) -> Constraint:
     """Compiles a constraint for a pod with these labels. Raises SelectorError."""
     keys = constraint.match_label_keys or ()
     selector = compile_selector(constraint.label_selector)
-    return _complete(
-        constraint, selector.with_equal({k: pod_labels[k] for k in keys if k in pod_labels})
-    )
+    narrowed = selector.with_equal({k: pod_labels[k] for k in keys if k in pod_labels})
+    return _complete(constraint, narrowed, empty_counts=empty_counts)
 
 
 def _complete(
-    constraint: TopologySpreadConstraint | DefaultConstraint, selector: Selector
+    constraint: TopologySpreadConstraint | DefaultConstraint,
+    selector: Selector,
+    *,
+    empty_counts: bool = False,
 ) -> Constraint:
     return Constraint(
         topology_key=constraint.topology_key,
@@ -60,13 +66,17 @@ def _complete(
         min_domains=1 if constraint.min_domains is None else constraint.min_domains,
         honor_affinity=constraint.node_affinity_policy in {None, "Honor"},
         honor_taints=constraint.node_taints_policy == "Honor",
+        empty_counts=empty_counts,
     )
 
 
 class ConstraintSource:
     """The constraints of pods for one set of plugin arguments."""
 
-    def __init__(self, args: PodTopologySpreadArgs, cluster: Cluster) -> None:
+    def __init__(
+        self, args: PodTopologySpreadArgs, cluster: Cluster, *, empty_counts: bool = False
+    ) -> None:
+        self._empty_counts: Final = empty_counts
         #: Whether the system's defaults apply; only for these, nodes without a topology key are scored.
         self.system_defaulted: Final = args.defaulting_type == "System"
         defaults = SYSTEM_DEFAULTS if self.system_defaulted else args.default_constraints
@@ -106,6 +116,9 @@ class ConstraintSource:
         key = (action, tuple([pod.labels.get(key) for key in keys]))
         compiled = self._own.get(pod.template, key)
         if compiled is None:
-            compiled = tuple(compile_constraint(c, pod.labels) for c in constraints)
+            compiled = tuple(
+                compile_constraint(c, pod.labels, empty_counts=self._empty_counts)
+                for c in constraints
+            )
             self._own.put(pod.template, key, compiled)
         return compiled

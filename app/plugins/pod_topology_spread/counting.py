@@ -23,12 +23,15 @@ from app.state.view import View
 # ---------------------------------------------------------------- counters
 
 
-def matching_pods(families: PodFamilies, namespace: str, selector: Selector) -> PodCounter | None:
-    """The counter of the pods of a namespace that a selector matches and that are not terminating.
+def matching_pods(
+    families: PodFamilies, namespace: str, constraint: Constraint
+) -> PodCounter | None:
+    """The counter of the pods of a namespace that a constraint's selector matches and that are not terminating.
 
-    None for the selector that matches everything: as in kube-scheduler it counts nothing.
+    None for the selector that matches everything, unless that counts: as in kube-scheduler it counts nothing.
     """
-    if selector.everything:
+    selector = constraint.selector
+    if selector.everything and not constraint.empty_counts:
         return None
 
     def counts(pod_namespace: str, labels: Labels, terminating: bool) -> bool:

@@ -114,7 +114,7 @@ def count_hard(
 def _count(pod: Pod, constraint: Constraint, included: Mask | None, view: View) -> HardCount:
     """``included``: None if all rows with the key are counted."""
     column, codes = view.label(constraint.topology_key)
-    counter = matching_pods(view.table.families, pod.namespace, constraint.selector)
+    counter = matching_pods(view.table.families, pod.namespace, constraint)
     if included is None:
         domains = column.present
         sums = np.zeros(len(domains), np.int64) if counter is None else counter.by_domain(column)

@@ -12,6 +12,7 @@ from app.framework.handle import Handle
 from app.framework.interface import CycleState, Need, QueueingHint, Verdicts, on_event
 from app.framework.optional import AcceptsAll, ByTraits, SteadySkip
 from app.model.cluster_event import Action, Resource
+from app.model.features import Rule
 from app.model.objects import Node
 from app.model.pod import Pod
 from app.model.selectors import Labels, SelectorError
@@ -71,7 +72,11 @@ class PodTopologySpread(SteadySkip, AcceptsAll, ByTraits):
 
     def __init__(self, args: PodTopologySpreadArgs | None, handle: Handle) -> None:
         self._table = handle.table
-        self._source = ConstraintSource(args or PodTopologySpreadArgs(), handle.cluster)
+        self._source = ConstraintSource(
+            args or PodTopologySpreadArgs(),
+            handle.cluster,
+            empty_counts=Rule.EmptySpreadSelectors in handle.features.rules,
+        )
         self._inclusion = Inclusion()
 
     # ------------------------------------------------------------ filter
@@ -152,7 +157,7 @@ class PodTopologySpread(SteadySkip, AcceptsAll, ByTraits):
         for constraint in (*hard, *soft):
             key = constraint.topology_key
             column = self._table.labels.column(key)
-            counter = matching_pods(self._table.families, pod.namespace, constraint.selector)
+            counter = matching_pods(self._table.families, pod.namespace, constraint)
             counted = functools.partial(row_counts, counter=counter)
             name = (self.NAME, pod.namespace, constraint.selector)
             if key == HOSTNAME and constraint in soft:

@@ -148,7 +148,7 @@ def _count(
     counted: Mask | None,
 ) -> SoftCount:
     """``counted``: None if all rows with the key are counted."""
-    counter = matching_pods(everything.table.families, pod.namespace, constraint.selector)
+    counter = matching_pods(everything.table.families, pod.namespace, constraint)
     if constraint.topology_key == HOSTNAME:
         weight = _weight(feasible.number_of(scored))
         return SoftCount(constraint, weight, counter, None)

@@ -50,8 +50,9 @@ class PodVolumes:
     def __init__(self, n: int) -> None:
         self.problems: npt.NDArray[np.int32] = np.zeros(n, np.int32)
         self.fault = ""
-        self._matches: list[Match] = []
-        self._provisions: list[tuple[PersistentVolumeClaim, Mask]] = []
+        self.matches: list[Match] = []
+        #: What would be provisioned, and on which rows.
+        self.to_provision: list[tuple[Delayed, Mask]] = []
 
     def mark(self, where: Mask, problem: int) -> None:
         """Records a problem on some rows."""
@@ -64,22 +65,22 @@ class PodVolumes:
 
     def match(self, matches: Sequence[Match]) -> None:
         """Records the volumes to which claims would be bound."""
-        self._matches += matches
+        self.matches += matches
 
-    def provision(self, claim: PersistentVolumeClaim, where: Mask) -> None:
+    def provision(self, wanted: Delayed, where: Mask) -> None:
         """Records the rows on which a volume would be provisioned for a claim."""
-        self._provisions.append((claim, where))
+        self.to_provision.append((wanted, where))
 
     def bindings(self, position: int) -> Iterator[tuple[PersistentVolume, PersistentVolumeClaim]]:
         """The volumes to bind on a row, and the claims."""
-        for match in self._matches:
+        for match in self.matches:
             volume = match.volume(position)
             if volume is not None:
                 yield volume, match.wanted.claim
 
     def provisions(self, position: int) -> Iterator[PersistentVolumeClaim]:
         """The claims to provision on a row."""
-        return (claim for claim, where in self._provisions if where[position])
+        return (wanted.claim for wanted, where in self.to_provision if where[position])
 
     def text(self, problems: int) -> tuple[str, ...]:
         """The reasons for a value of ``problems``."""
@@ -105,7 +106,7 @@ class VolumeFinder:
         self._cluster = cluster
         self._volumes = assumed.volumes
         self._matcher = Matcher(assumed.volumes)
-        self._provisioning = Provisioning(cluster)
+        self.provisioning: Final = Provisioning(cluster)
 
     def plan(self, view: View, claims: PodClaims) -> PodVolumes:
         """Evaluates every row of the view. Rows without a Node object never have an error."""
@@ -186,9 +187,9 @@ class VolumeFinder:
             where = needed & fine
             if not where.any():
                 continue
-            impossible = where & ~self._provisioning.possible(view, wanted.storage_class)
-            full = where & ~impossible & ~self._provisioning.room(view, wanted)
+            impossible = where & ~self.provisioning.possible(view, wanted.storage_class)
+            full = where & ~impossible & ~self.provisioning.room(view, wanted)
             plan.mark(impossible, BIND_CONFLICT)
             plan.mark(full, NOT_ENOUGH_SPACE)
             fine &= ~impossible & ~full
-            plan.provision(wanted.claim, where)
+            plan.provision(wanted, where)

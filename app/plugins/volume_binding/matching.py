@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from app.model.claims import ClaimKey, bound_to, class_of_claim, class_of_volume, storage_of
-from app.model.quantity import QuantityError
+from app.model.quantity import QuantityError, whole
+from app.model.requests import LARGEST
 from app.model.selectors import Selector, SelectorError, compile_selector
 from app.model.status import SchedulingError
 from app.model.storage import PersistentVolume, PersistentVolumeClaim
@@ -28,6 +29,7 @@ from app.plugins.volume_binding.volume_topology import (
 )
 from app.state.assume_cache import VolumeCache
 from app.state.columns.labels import Mask
+from app.state.columns.resources import Int64
 from app.state.view import View
 
 _FILESYSTEM: Final = "Filesystem"
@@ -72,6 +74,11 @@ def capacity_of(volume: PersistentVolume) -> int:
         return -1
 
 
+def in_bytes(nanos: int) -> int:
+    """Whole bytes of an amount, from 0 to the most that is scored with."""
+    return max(0, min(LARGEST, whole(nanos)))
+
+
 def smallest_first(volume: PersistentVolume) -> tuple[int, str]:
     """Sort key: by size, then by name."""
     return capacity_of(volume), volume.name
@@ -92,6 +99,8 @@ class VolumesByClass:
         self._traits = traits
         #: The numbers of each free volume's topology and traits, once used.
         self._columns: tuple[_Numbers, _Numbers] | None = None
+        #: The size of each free volume in bytes, once used.
+        self._sizes: Int64 | None = None
 
     @property
     def empty(self) -> bool:
@@ -109,6 +118,7 @@ class VolumesByClass:
             position = bisect.bisect(self._order, order)
             self._order.insert(position, order)
             self.free.insert(position, volume)
+            self._sizes = None
             if self._columns is not None:
                 topologies, traits = self._columns
                 topology, trait = self._number(volume)
@@ -128,6 +138,7 @@ class VolumesByClass:
         elif _is_free(volume):
             position = bisect.bisect_left(self._order, smallest_first(volume))
             del self._order[position], self.free[position]
+            self._sizes = None
             if self._columns is not None:
                 topologies, traits = self._columns
                 self._columns = np.delete(topologies, position), np.delete(traits, position)
@@ -137,6 +148,12 @@ class VolumesByClass:
         topology = topology_of(None if affinity is None else affinity.required)
         trait = self._traits.setdefault(Traits.of(volume), len(self._traits))
         return self._topologies.number(topology), trait
+
+    def sizes(self) -> Int64:
+        """int64[k]: bytes of the free volumes, smallest first."""
+        if self._sizes is None:
+            self._sizes = np.array([in_bytes(size) for size, _ in self._order], np.int64)
+        return self._sizes
 
     def renumber(self, topologies: Topologies, traits: dict[Traits, int]) -> None:
         """Replaces the numbers of topologies and traits."""
@@ -261,6 +278,11 @@ class CandidateVolumes:
         self._reserved.append(volume)
         return len(self.unbound.free) + len(self._reserved) - 1
 
+    def sizes(self) -> Int64:
+        """int64[k]: bytes of the volumes, by number."""
+        reserved = [in_bytes(capacity_of(volume)) for volume in self._reserved]
+        return np.concatenate((self.unbound.sizes(), np.array(reserved, np.int64)))
+
     def is_taken(self, number: int | Picks, n: int) -> Mask:
         """bool[n]: whether an earlier claim of the pod has chosen this volume on the row."""
         mask = np.zeros(n, bool)
@@ -284,6 +306,11 @@ class Match:
         """bool[n]: whether there is no volume for the claim."""
         mask: Mask = self._picks == NOTHING
         return mask
+
+    def sizes(self) -> Int64:
+        """int64[n]: bytes of the volume chosen on each row; 0 where there is none."""
+        sizes: Int64 = np.append(self._pool.sizes(), np.int64(0))[self._picks]
+        return sizes
 
     def volume(self, position: int) -> PersistentVolume | None:
         """The volume chosen at a position of the view, None if there is none."""

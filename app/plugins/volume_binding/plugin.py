@@ -11,6 +11,7 @@ from app.framework.handle import Effects, Handle
 from app.framework.interface import CycleState, Need, Verdicts, changed, on_event
 from app.model.claims import not_found, used_by
 from app.model.cluster_event import Action, Resource
+from app.model.features import Rule
 from app.model.pod import Pod, PodTemplate
 from app.model.status import SKIP, SUCCESS, Code, SchedulingError, Status, unresolvable
 from app.model.storage import CSIDriver, CSIStorageCapacity, StorageClass
@@ -18,6 +19,7 @@ from app.plugins.volume_binding.claims import ClaimReader, PodClaims, has_claims
 from app.plugins.volume_binding.finding import VolumeFinder
 from app.plugins.volume_binding.provisioning import volume_limit
 from app.plugins.volume_binding.reservation import Reservation, Waiter, release, reserve, write
+from app.plugins.volume_binding.scoring import StorageScorer
 from app.state.columns.resources import Int64
 from app.state.csi.nodes import migrated_plugins
 from app.state.queue.hints import EventRegistration
@@ -36,7 +38,10 @@ class VolumeBinding:
     )
 
     def __init__(self, args: VolumeBindingArgs | None, handle: Handle) -> None:
-        timeout = (args or VolumeBindingArgs()).bind_timeout_seconds
+        given = args or VolumeBindingArgs()
+        timeout = given.bind_timeout_seconds
+        scores = Rule.StorageScores in handle.features.rules
+        self._scorer: Final = StorageScorer(given.shape) if scores else None
         caches = handle.cluster.assumed
         self._table = handle.table
         self._caches = caches
@@ -71,13 +76,20 @@ class VolumeBinding:
         self.stage_errors["predicate"] += bool(plan.fault)
         return plan.verdicts()
 
-    def pre_score(self, _state: CycleState, _pod: Pod, _view: View) -> Status:
-        """Always Skip: scoring needs the feature gate StorageCapacityScoring, which is off."""
-        return SKIP
+    def pre_score(self, state: CycleState, _pod: Pod, _view: View) -> Status:
+        """Skips pods without claims that wait, and all without the feature gate StorageCapacityScoring."""
+        claims: PodClaims | None = state.get(_CLAIMS)
+        if self._scorer is None or claims is None or not claims.delayed:
+            return SKIP
+        return SUCCESS
 
-    def score(self, _state: CycleState, _pod: Pod, view: View) -> Int64:
-        """int64[n]: 0, without the feature gate."""
-        return np.zeros(view.n, np.int64)
+    def score(self, state: CycleState, _pod: Pod, view: View) -> Int64:
+        """int64[n], 0 to 100: how little of the storage would be used."""
+        claims: PodClaims | None = state.get(_CLAIMS)
+        if self._scorer is None or claims is None:
+            return np.zeros(view.n, np.int64)
+        plan = self._finder.plan(view, claims)
+        return self._scorer.scores(plan, view, self._finder.provisioning)
 
     # ------------------------------------------------------------ binding claims
 

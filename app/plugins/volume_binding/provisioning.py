@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from app.model.objects import NodeSelector, NodeSelectorTerm
 from app.model.quantity import QuantityError, parse, whole
+from app.model.requests import LARGEST
 from app.model.selectors import Requirement
 from app.model.storage import CSIStorageCapacity, StorageClass
 from app.plugins.helpers.node_selector import match_node_selector
@@ -17,6 +18,7 @@ from app.plugins.volume_binding.claims import Delayed
 from app.plugins.volume_binding.volume_topology import NOWHERE, Topologies, topology_of_labels
 from app.state.cluster import Cluster
 from app.state.columns.labels import Mask
+from app.state.columns.resources import Int64
 from app.state.lister import Lister
 from app.state.view import View
 
@@ -34,6 +36,15 @@ def volume_limit(capacity: CSIStorageCapacity) -> int | None:
         return None
 
 
+def _free_bytes(capacity: CSIStorageCapacity) -> int:
+    """Bytes that are free, 0 if unknown."""
+    try:
+        free = 0 if capacity.capacity is None else whole(parse(capacity.capacity))
+    except QuantityError:
+        return 0
+    return max(0, min(free, LARGEST))
+
+
 class _ClassCapacities:
     """The capacities of one class: bytes of the largest volume (-1: none) and the number of the topology."""
 
@@ -42,12 +53,14 @@ class _ClassCapacities:
         self._unused: list[int] = []
         self._limits: list[int] = []
         self._topologies: list[int] = []
-        self._columns: tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]] | None = None
+        #: Bytes that are free.
+        self._free: list[int] = []
+        self._columns: tuple[Int64, npt.NDArray[np.int32], Int64] | None = None
 
     def __len__(self) -> int:
         return len(self._slots)
 
-    def set(self, key: str, limit: int, topology: int) -> None:
+    def set(self, key: str, limit: int, topology: int, free: int) -> None:
         """Adds or updates a capacity."""
         slot = self._slots.get(key)
         if slot is None:
@@ -55,28 +68,35 @@ class _ClassCapacities:
                 self._unused.append(len(self._limits))
                 self._limits.append(-1)
                 self._topologies.append(0)
+                self._free.append(0)
                 self._columns = None
             slot = self._slots[key] = self._unused.pop()
-        self._write(slot, limit, topology)
+        self._write(slot, limit, topology, free)
 
     def drop(self, key: str) -> None:
         """Removes a capacity."""
         slot = self._slots.pop(key, None)
         if slot is not None:
             self._unused.append(slot)
-            self._write(slot, -1, 0)
+            self._write(slot, -1, 0, 0)
 
-    def _write(self, slot: int, limit: int, topology: int) -> None:
-        self._limits[slot], self._topologies[slot] = limit, topology
+    def _write(self, slot: int, limit: int, topology: int, free: int) -> None:
+        self._limits[slot], self._topologies[slot], self._free[slot] = limit, topology, free
         if self._columns is not None:
             self._columns[0][slot], self._columns[1][slot] = limit, topology
+            self._columns[2][slot] = free
 
-    def places_with(self, size: int) -> npt.NDArray[np.int32]:
-        """Numbers of the topologies in which a volume of ``size`` bytes can be provisioned."""
+    def places_with(self, size: int) -> tuple[npt.NDArray[np.int32], Int64]:
+        """Where a volume of ``size`` bytes can be provisioned: numbers of topologies, and the bytes that are free there."""
         if self._columns is None:
-            self._columns = np.array(self._limits, np.int64), np.array(self._topologies, np.int32)
-        limits, topologies = self._columns
-        return topologies[limits >= size]
+            self._columns = (
+                np.array(self._limits, np.int64),
+                np.array(self._topologies, np.int32),
+                np.array(self._free, np.int64),
+            )
+        limits, topologies, free = self._columns
+        enough = limits >= size
+        return topologies[enough], free[enough]
 
 
 class Capacities:
@@ -93,9 +113,24 @@ class Capacities:
         if found is None:
             return np.zeros(view.n, bool)
         ranks = np.full((1, len(self._topologies)), NOWHERE)
-        ranks[0, found.places_with(max(size, 0))] = 0
+        ranks[0, found.places_with(max(size, 0))[0]] = 0
         mask: Mask = self._topologies.spread(view, ranks)[0] != NOWHERE
         return mask
+
+    def free(self, view: View, class_name: str, size: int) -> Int64:
+        """int64[n]: the most bytes that are free where a volume of ``size`` bytes can be provisioned; -1 where none can."""
+        found = self._known_classes().get(class_name)
+        if found is None:
+            return np.full(view.n, -1, np.int64)
+        places, free = found.places_with(max(size, 0))
+        order = np.argsort(-free, kind="stable")
+        ranks = np.full((1, len(self._topologies)), NOWHERE)
+        # Of several capacities of one topology the first, largest one is assigned last.
+        ranks[0, places[order[::-1]]] = np.arange(len(order), dtype=np.int32)[::-1]
+        at = self._topologies.spread(view, ranks)[0]
+        by_rank = np.append(free[order], np.int64(-1))
+        amounts: Int64 = by_rank[np.minimum(at, len(order))]
+        return amounts
 
     def _known_classes(self) -> dict[str, _ClassCapacities]:
         """All capacities by class; read at the first use, and again when too many topologies are unused."""
@@ -120,7 +155,7 @@ class Capacities:
         if new is not None and limit is not None:
             topology = self._topologies.number(topology_of_labels(new.node_topology))
             found = self._classes.setdefault(new.storage_class_name, _ClassCapacities())
-            found.set(new.key, max(-1, min(limit, _MOST)), topology)
+            found.set(new.key, max(-1, min(limit, _MOST)), topology, _free_bytes(new))
 
     @staticmethod
     def _drop(classes: dict[str, _ClassCapacities], old: CSIStorageCapacity) -> None:
@@ -147,10 +182,27 @@ class Provisioning:
 
     def room(self, view: View, wanted: Delayed) -> Mask:
         """bool[n]: whether there is capacity for the claim; True if the driver does not report capacity."""
+        size = self._counted(wanted)
+        if size is None:
+            return np.ones(view.n, bool)
+        return self._capacities.room(view, wanted.storage_class.name, size)
+
+    def free(self, view: View, wanted: Delayed) -> Int64 | None:
+        """int64[n]: bytes that are free where a volume for the claim can be provisioned, -1 where none can.
+
+        None if the driver does not report capacity. If several capacities fit, kube-scheduler takes any; here it is the largest.
+        """
+        size = self._counted(wanted)
+        if size is None:
+            return None
+        return self._capacities.free(view, wanted.storage_class.name, size)
+
+    def _counted(self, wanted: Delayed) -> int | None:
+        """The bytes of a claim if its driver reports capacity."""
         driver = self._drivers.get(wanted.storage_class.provisioner)
         if wanted.size is None or driver is None or not driver.spec.storage_capacity:
-            return np.ones(view.n, bool)
-        return self._capacities.room(view, wanted.storage_class.name, whole(wanted.size))
+            return None
+        return whole(wanted.size)
 
 
 def _allowed(storage_class: StorageClass) -> NodeSelector | None:

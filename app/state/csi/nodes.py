@@ -86,6 +86,9 @@ class CsiNodes:
         #: By driver: each row's limit plus 1, 0 for no limit. And the limits of each row by driver.
         self._limits = SparseColumns(capacity)
         self._limits_on: dict[int, Mapping[str, int]] = {}
+        #: By driver: 1 for each row that has it. And the drivers of each row.
+        self._installed = SparseColumns(capacity)
+        self._drivers_on: dict[int, tuple[str, ...]] = {}
         #: The annotation of each row.
         self._migrated: Final = EncodedColumn(capacity, "")
         nodes.follow(self._changed)
@@ -97,6 +100,7 @@ class CsiNodes:
         self.limited = np.concatenate((self.limited, np.zeros(extra, bool)))
         self._migrated.grow(capacity)
         self._limits.grow(capacity)
+        self._installed.grow(capacity)
 
     def sync(self, found: Iterable[tuple[int, str]]) -> None:
         """Applies changes of the rows' node names (see RowNames.catch_up)."""
@@ -120,6 +124,13 @@ class CsiNodes:
             self._limits.add(driver, row, limit + 1)
         if limits:
             self._limits_on[row] = limits
+        for driver in self._drivers_on.pop(row, ()):
+            self._installed.add(driver, row, -1)
+        drivers = tuple({driver.name for driver in (node.spec.drivers or ())}) if node else ()
+        for driver in drivers:
+            self._installed.add(driver, row, 1)
+        if drivers:
+            self._drivers_on[row] = drivers
 
     def limit(self, driver: str, rows: Rows) -> Int64 | None:
         """int64[n]: each row's limit for a driver; None if no row has one."""
@@ -128,6 +139,12 @@ class CsiNodes:
             return None
         limits = column.at(rows)
         return np.where(limits == 0, NO_LIMIT, limits - 1)
+
+    def missing(self, driver: str, rows: Rows) -> Mask:
+        """bool[n]: whether the row's CSINode does not have a driver, or there is none."""
+        column = self._installed.get(driver)
+        mask: Mask = np.ones(len(rows), bool) if column is None else column.at(rows) == 0
+        return mask
 
     def migrated(self, plugin: str) -> Mask:
         """bool[capacity]: whether the in-tree plugin is migrated to CSI on the row."""

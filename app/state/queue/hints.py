@@ -98,22 +98,34 @@ class Hints:
     """The registrations of all profiles."""
 
     def __init__(
-        self, registrations: Mapping[str, Sequence[EventRegistration]], recorder: QueueRecorder
+        self,
+        registrations: Mapping[str, Sequence[EventRegistration]],
+        recorder: QueueRecorder,
+        *,
+        own_events: bool = False,
     ) -> None:
-        """``registrations`` by scheduler name."""
+        """``registrations`` by scheduler name. ``own_events``: see QueuePlugins."""
         self._registrations: Final = registrations
         self._recorder: Final = recorder
-        self._interests: Final[dict[ClusterEvent, EventInterest]] = {}
+        self._own_events: Final = own_events
+        self._interests: Final[dict[tuple[ClusterEvent, bool], EventInterest]] = {}
 
     def knows(self, profile: str) -> bool:
         """Whether there are registrations for this scheduler name; if not, any event moves a pod."""
         return profile in self._registrations
 
-    def interest(self, event: ClusterEvent) -> EventInterest:
-        """The event with its matching registrations."""
-        interest = self._interests.get(event)
+    def label(self, event: ClusterEvent, *, own: bool = False) -> str:
+        """The name of an event in metrics; ``own``: of the waiting pod that it may move."""
+        if event.resource is not Resource.UnschedulablePod or not self._own_events:
+            return event.label
+        return event.label.replace("UnschedulablePod", "TargetPod" if own else "UnscheduledPod")
+
+    def interest(self, event: ClusterEvent, *, own: bool = False) -> EventInterest:
+        """The event with its matching registrations; ``own``: of the waiting pod that it may move."""
+        interest = self._interests.get((event, own))
         if interest is None:
-            interest = self._interests[event] = self._match(event)
+            label = self.label(event, own=own)
+            interest = self._interests[event, own] = self._match(event, label)
         return interest
 
     def worth_requeuing(
@@ -170,29 +182,29 @@ class Hints:
             self._recorder.plugin_failed(registration.plugin, "QueueingHint", pod, error)
             return True
 
-    def _match(self, event: ClusterEvent) -> EventInterest:
+    def _match(self, event: ClusterEvent, label: str) -> EventInterest:
         by_profile: dict[str, dict[str, tuple[EventRegistration, ...]]] = {}
         for profile, registrations in self._registrations.items():
             matching = by_profile[profile] = {}
             for registration in registrations:
                 if registration.event.matches(event):
                     known = matching.get(registration.plugin, ())
-                    matching[registration.plugin] = (*known, self._timed(registration, event))
+                    matching[registration.plugin] = (*known, self._timed(registration, label))
         wakers = [(profile, plugin) for profile in by_profile for plugin in by_profile[profile]]
         plugins = dict.fromkeys(plugin for _, plugin in wakers)
         return EventInterest(
             event=event,
-            label=event.label,
+            label=label,
             wildcard=event.wildcard,
             registrations=by_profile,
             wakers=tuple(wakers),
             plugins=tuple(plugins),
         )
 
-    def _timed(self, registration: EventRegistration, event: ClusterEvent) -> EventRegistration:
+    def _timed(self, registration: EventRegistration, label: str) -> EventRegistration:
         if registration.hint is None:
             return registration
-        hint = self._recorder.timed_hint(registration.plugin, event.label, registration.hint)
+        hint = self._recorder.timed_hint(registration.plugin, label, registration.hint)
         return msgspec.structs.replace(registration, hint=hint)
 
 

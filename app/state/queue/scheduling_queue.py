@@ -79,10 +79,6 @@ FLUSH_UNSCHEDULABLE_SECONDS: Final = 30
 #: The most events that may wait to be applied.
 MAX_PENDING_EVENTS: Final = 1000
 
-_POD_ADD: Final = UNSCHEDULABLE_POD_ADD.label
-_POD_UPDATE: Final = UNSCHEDULABLE_POD_UPDATE.label
-#: Events after which the nomination in the pod's status is taken over.
-_NOMINATING_EVENTS: Final = frozenset({_POD_ADD, _POD_UPDATE})
 _FORCE_ACTIVATE: Final = FORCE_ACTIVATE.label
 #: The text of AlreadyQueuedError for each place; kube-scheduler's text where there is one.
 _ALREADY: Final[Mapping[Place, str]] = {
@@ -108,6 +104,8 @@ class QueuePlugins(NamedTuple):
     pre_enqueue: Callable[[Pod], Iterable[PreEnqueueCheck]] = lambda _pod: ()
     #: The registrations of events and hints, by scheduler name.
     hints: Mapping[str, Sequence[EventRegistration]] = {}
+    #: Whether changes of a waiting pod are events of their own by name, as from Kubernetes 1.37 on.
+    own_events: bool = False
 
 
 class SchedulingQueue:
@@ -141,7 +139,11 @@ class SchedulingQueue:
         self._sort_key: Final = plugins.sort_key
         self._lane: Final = lane
         self._pre_enqueue: Final = PreEnqueue(plugins.pre_enqueue, recorder)
-        self._hints: Final = Hints(plugins.hints, recorder)
+        self._hints: Final = Hints(plugins.hints, recorder, own_events=plugins.own_events)
+        self._pod_add: Final = self._hints.label(UNSCHEDULABLE_POD_ADD)
+        self._pod_update: Final = self._hints.label(UNSCHEDULABLE_POD_UPDATE)
+        #: Events after which the nomination in the pod's status is taken over.
+        self._nominating: Final = frozenset({self._pod_add, self._pod_update})
         self.nominator: Final = nominator
         self._pods: Final[dict[str, QueuedPod]] = {}
         self._names: Final[dict[tuple[str, str], QueuedPod]] = {}
@@ -171,12 +173,12 @@ class SchedulingQueue:
         """Adds a new pod. A pod that is known already starts again; if it is in flight, this counts as an update."""
         known = self._pods.get(pod.uid)
         if known is None:
-            self._enqueue(pod, now, _POD_ADD)
+            self._enqueue(pod, now, self._pod_add)
         elif known.place is IN_FLIGHT:
             self._keep_for_return(known.pod, pod)
         else:
             self._move(known, OUTSIDE, "Delete", None, "Delete")
-            self._enqueue(pod, now, _POD_ADD)
+            self._enqueue(pod, now, self._pod_add)
 
     def update(self, old: Pod, new: Pod, now: float) -> None:
         """Handles an update of a pod.
@@ -189,7 +191,7 @@ class SchedulingQueue:
             self.delete(old)
         queued = self._pods.get(new.uid)
         if queued is None:
-            self._enqueue(new, now, _POD_UPDATE)
+            self._enqueue(new, now, self._pod_update)
             return
         if queued.place is IN_FLIGHT:
             self._keep_for_return(old, new)
@@ -552,14 +554,14 @@ class SchedulingQueue:
         elif self.nominator.node_of(queued.pod.uid):
             queued.timestamp = queued.initial_attempt_timestamp
         self._move(queued, ACTIVE, cause, now, event)
-        if event in _NOMINATING_EVENTS:
+        if event in self._nominating:
             self.nominator.add(queued.pod)
 
     # ------------------------------------------------------------ waking
 
     def _wake_by_update(self, queued: QueuedPod, old: Pod, new: Pod, now: float) -> None:
         for event in pod_update_events(old, new):
-            interest = self._hints.interest(event)
+            interest = self._hints.interest(event, own=True)
             strategy = self._hints.worth_requeuing(queued, interest, old, new)
             if strategy is not SKIP:
                 place = self._requeue(queued, strategy, "Update", now, interest.label)
@@ -569,7 +571,7 @@ class SchedulingQueue:
     def _keep_for_return(self, old: Pod, new: Pod) -> None:
         size = memory_of(old) + memory_of(new)
         for event in pod_update_events(old, new):
-            self._in_flight.record(self._hints.interest(event), old, new, size)
+            self._in_flight.record(self._hints.interest(event, own=True), old, new, size)
 
     def _replay(self, queued: QueuedPod) -> QueueingStrategy:
         """How to queue a failed pod, from the events since it was popped; AFTER_BACKOFF if some were dropped."""

@@ -45,6 +45,7 @@ def real(world):
     gauges.register_resources(families, Limits(1, 1), AnswerMemory(0), Shortages(), {})
     gauges.register_credentials(families, CredentialFailures())
     gauges.register_build(families, "1")
+    gauges.register_features(families, world.scheduler.features)
     found = {}
     for metric in families._families.values():
         labels = metric.label_names if hasattr(metric, "label_names") else metric._labels

@@ -1,6 +1,6 @@
 import pytest
 
-from app.plugins.node_resources_fit import broken_linear, score_table
+from app.plugins.helpers.shape import broken_linear, score_table
 from tests.core.plugins.twins.node_resources import broken_linear as twin
 
 SHAPES = [
