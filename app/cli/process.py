@@ -5,7 +5,7 @@ import contextlib
 import errno
 import os
 import sys
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, Final, TypeVar
 
 import click
@@ -22,10 +22,13 @@ GC_WHILE_FILLING: Final = (50_000, 20, 100)
 _INDENT: Final = " " * len("Error: ")
 
 
-def run_loop(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Runs on uvloop until done."""
+def run_loop(
+    coroutine: Coroutine[Any, Any, T],
+    loop_factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop,
+) -> T:
+    """Runs until done, by default on uvloop."""
     try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        with asyncio.Runner(loop_factory=loop_factory) as runner:
             return runner.run(coroutine)
     finally:
         _drop_output_of_lost_terminal()

@@ -3,11 +3,13 @@
 import functools
 import gc
 import json
+import logging
 from pathlib import Path
 from typing import Any, Final
 
 import click
 import msgspec
+import uvloop
 from rich.console import Console
 
 from app.cli.console import console
@@ -21,6 +23,7 @@ from app.cli.process import (
     run_loop,
 )
 from app.plugins.registry import RegistryError
+from app.runtime.leaping import LeapingLoop
 from app.settings.problems import ConfigurationError
 from app.sim import ManifestError
 from app.tools.simulate.configuration import configured
@@ -70,7 +73,7 @@ def _simulate(
 ) -> None:
     """Show where a workload would go in the cluster of a dump, with a configuration.
 
-    Runs the real scheduler on an embedded cluster that is filled with the output of 'kubectl get nodes,pods,... -A -o yaml'
+    Runs the real scheduler on an embedded cluster, both in this process, that is filled with the output of 'kubectl get nodes,pods,... -A -o yaml'
     or 'kubectl cluster-info dump'. It contacts no cluster.
 
     Exits with 0 if every pod of the workload gets a node, 1 if some stay pending, 2 if there is no answer.
@@ -80,6 +83,8 @@ def _simulate(
     if page is not None and not page.absolute().parent.is_dir():
         raise click.UsageError(f"--page {page}: there is no folder {page.parent}")
     gc.set_threshold(*GC_WHILE_FILLING)
+    # What the scheduler logs is not part of the answer: its reasons are.
+    logging.getLogger().addHandler(logging.NullHandler())
     expected = (ConfigurationError, RegistryError, ManifestError, ChildFailed, OSError)
     with explained(*expected, status=NO_ANSWER):
         options = SimulationOptions(
@@ -91,7 +96,9 @@ def _simulate(
             timeout=given["timeout"],
         )
         errors = Console(stderr=True, highlight=False)
-        answer = run_loop(simulate(options, errors))
+        # Extenders take their real time.
+        loop = uvloop.new_event_loop if given["extenders"] else LeapingLoop
+        answer = run_loop(simulate(options, errors), loop)
         if answer is None:
             context.exit(NO_ANSWER)
         for text in warnings(answer):

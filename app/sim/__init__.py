@@ -17,7 +17,7 @@ libraries. Nothing is persistent, and every request is authorised. From the bott
 from app.sim.cluster import ClusterOptions, EmbeddedCluster, serve
 from app.sim.controllers.kubelet import RUN_FOR, KubeletOptions
 from app.sim.http.faults import Fault
-from app.sim.http.server import WatchLimits
+from app.sim.http.server import UnsentCall, WatchLimits
 from app.sim.manifests import ManifestError
 from app.sim.nodes import NodeOptions
 
@@ -29,6 +29,7 @@ __all__ = [
     "KubeletOptions",
     "ManifestError",
     "NodeOptions",
+    "UnsentCall",
     "WatchLimits",
     "serve",
 ]

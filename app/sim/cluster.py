@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
@@ -37,7 +38,8 @@ from app.sim.errors import ApiError, bad_request
 from app.sim.features import NO_FEATURES, Features
 from app.sim.http.faults import Fault, Faults
 from app.sim.http.handlers import Handlers, json_response
-from app.sim.http.server import Server, WatchLimits
+from app.sim.http.server import Server, UnsentCall, WatchLimits
+from app.sim.http.watch import Watcher
 from app.sim.kubeconfig import merged_kubeconfig, write_kubeconfig
 from app.sim.manifests import ManifestError, read_manifests
 from app.sim.nodes import DRIVER, NodeOptions, device_class, make_nodes, make_slices
@@ -65,6 +67,8 @@ class ClusterOptions:
     """The options of an embedded cluster."""
 
     host: str = "127.0.0.1"
+    listen: bool = True
+    """Serve it over HTTP; otherwise only this process reaches it."""
     port: int = 0
     """0 means any free port."""
     hosts: tuple[str, ...] = ()
@@ -98,7 +102,7 @@ class ClusterOptions:
 
 
 class EmbeddedCluster:
-    """An API server over HTTP within this process.
+    """An API server within this process, over HTTP unless it does not ``listen``.
 
     ``async with EmbeddedCluster(ClusterOptions(...)) as cluster`` starts it; ``cluster.url`` is its address and
     ``cluster.api`` the objects behind it. ``now`` gives the wall clock of all timestamps; delays are the loop's.
@@ -179,7 +183,8 @@ class EmbeddedCluster:
         definitions, *others = self._controllers
         definitions.start()
         self.load_files(self.options.load)
-        self.port = await self._server.start(self.options.host, self.options.port)
+        if self.options.listen:
+            self.port = await self._server.start(self.options.host, self.options.port)
         for controller in others:
             controller.start()
         if self.options.kubeconfig_out is not None:
@@ -199,6 +204,14 @@ class EmbeddedCluster:
 
     async def __aexit__(self, *_exc: object) -> None:
         await self.stop()
+
+    def answer(self, call: UnsentCall) -> web.Response:
+        """The answer to a request of this process, which is no watch; also if the cluster does not listen."""
+        return self._server.answer(call)
+
+    def watching(self, path: str, query: Mapping[str, str]) -> AbstractContextManager[Watcher]:
+        """A watch of this process, for the length of the block. Raises ApiError."""
+        return self._server.watching(path, query)
 
     def add_nodes(self, options: NodeOptions) -> None:
         """Creates nodes and their devices. Raises ApiError if one exists."""

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.whole.harness import Process, wait_for
+from tests.whole.harness import WAIT_SECONDS, Process
 
 pytestmark = pytest.mark.whole
 
@@ -272,19 +273,22 @@ def test_a_workload_that_cannot_be_loaded(tmp_path):
 
 
 def test_nothing_is_left_when_it_is_interrupted(tmp_path):
-    given = write(tmp_path / "w.json", pod("p", "64", phase="Pending"))
+    given = write(tmp_path / "w.json", pod("p", "1", phase="Pending"))
     config = tmp_path / "config.yaml"
-    config.write_text(f"{HEAD}extenders: [{{urlPrefix: 'http://127.0.0.1:1', filterVerb: f}}]\n")
-    # An extender that nobody answers for keeps it from coming to an end.
-    arguments = ["app", "simulate", "--nodes=1", "--workload", given]
-    arguments += ["--config", str(config), "--extenders"]
-    process = Process(arguments, tmp_path / "log")
-    try:
-        me = psutil.Process(process.pid)
-        family = wait_for("the scheduler", lambda: me.children(recursive=True))
-        process.send(signal.SIGINT)
-        assert process.wait() == 2, process.output()
-        assert not [child for child in family if child.is_running()]
-        assert "Traceback" not in process.output()
-    finally:
-        process.kill()
+    # An extender that does not answer keeps it from coming to an end.
+    with socket.create_server(("127.0.0.1", 0)) as extender:
+        url = f"http://127.0.0.1:{extender.getsockname()[1]}"
+        config.write_text(f"{HEAD}extenders: [{{urlPrefix: '{url}', filterVerb: f}}]\n")
+        arguments = ["app", "simulate", "--nodes=1", "--workload", given]
+        arguments += ["--config", str(config), "--extenders"]
+        process = Process(arguments, tmp_path / "log")
+        try:
+            extender.settimeout(WAIT_SECONDS)
+            connection, _ = extender.accept()
+            assert not psutil.Process(process.pid).children(recursive=True)
+            process.send(signal.SIGINT)
+            assert process.wait() == 2, process.output()
+            connection.close()
+            assert "Traceback" not in process.output()
+        finally:
+            process.kill()

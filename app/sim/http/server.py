@@ -1,12 +1,14 @@
 """The HTTP side: connections, watches that stream, faults, and the paths that name no resource."""
 
 import asyncio
+import contextlib
 import functools
 import ipaddress
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
+from urllib.parse import unquote
 
 import msgspec
 from aiohttp import web
@@ -30,7 +32,7 @@ from app.sim.http.faults import Faults
 from app.sim.http.handlers import ApiCall, Handlers, json_response, make_call, status_response
 from app.sim.http.negotiation import GROUP_DISCOVERY, JSON, wanted_form
 from app.sim.http.openapi import document
-from app.sim.http.routes import parse_path
+from app.sim.http.routes import ResourcePath, parse_path
 from app.sim.http.watch import Watcher, open_watch
 from app.sim.listing import ListOptions
 
@@ -62,6 +64,24 @@ class WatchLimits:
     """Seconds after which a watch ends, unless its client asks for another time."""
     buffer_bytes: int = 32 * 1024 * 1024
     """Pending events after which a watch is closed."""
+
+
+class UnsentCall(NamedTuple):
+    """A request that no connection brings."""
+
+    method: str
+    path: str
+    """As in a URL, without the query."""
+    query: Mapping[str, str]
+    body: bytes = b""
+    content_type: str = JSON
+    accept: str = JSON
+
+    def on(self, target: ResourcePath) -> ApiCall:
+        """The call of the resource that the path names."""
+        return ApiCall(
+            self.method, target, self.query, self.body, self.content_type, self.accept, token=""
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,6 +295,11 @@ class Server:
         self, request: web.BaseRequest, call: ApiCall, options: ListOptions
     ) -> web.StreamResponse:
         """Streams a watch until its time is over, its client closes it or the server stops."""
+        with self._opened(call, options) as watcher:
+            return await _stream(request, watcher)
+
+    @contextlib.contextmanager
+    def _opened(self, call: ApiCall, options: ListOptions) -> Iterator[Watcher]:
         watcher = open_watch(
             self._api.store,
             call.kind,
@@ -286,11 +311,39 @@ class Server:
         clock = _WatchClock(self._api, watcher, self._limits, options)
         self._watchers.add(watcher)
         try:
-            return await _stream(request, watcher)
+            yield watcher
         finally:
             clock.stop()
             watcher.close()
             self._watchers.discard(watcher)
+
+    # ------------------------------------------------------------ without connections
+
+    def answer(self, call: UnsentCall) -> web.Response:
+        """The answer to a request of this process, which is no watch."""
+        try:
+            target = parse_path(unquote(call.path), self._api.kinds.by_path)
+            if target is None:
+                documents = self._present_discovery().plain
+                if call.path not in documents:
+                    raise unknown_resource()
+                return json_response(documents[call.path])
+            return self._handlers.answer(call.on(target))
+        except ApiError as error:
+            return status_response(error)
+
+    @contextlib.contextmanager
+    def watching(self, path: str, query: Mapping[str, str]) -> Iterator[Watcher]:
+        """A watch of this process. Raises ApiError."""
+        target = parse_path(unquote(path), self._api.kinds.by_path)
+        if target is None:
+            raise unknown_resource()
+        call = UnsentCall("GET", path, query).on(target)
+        options = self._handlers.watch_options(call)
+        if options is None:
+            raise bad_request("this is no watch")
+        with self._opened(call, options) as watcher:
+            yield watcher
 
 
 def _host_name(host: str) -> str:

@@ -1,4 +1,4 @@
-"""Adapts the user's configuration to an embedded cluster: API server, no leader election, no extenders by default.
+"""Adapts the user's configuration to a simulation: no extenders by default.
 
 Extenders are left out unless requested, because real ones reserve things while they filter.
 """
@@ -11,19 +11,14 @@ from typing import Any, Final, NamedTuple
 from app.plugins import registry
 from app.scheduler.profiles import plugin_problems
 from app.settings.args import NodeResourcesFitArgs
-from app.settings.dump import to_yaml
 from app.settings.load import Loaded, Settings, load
 from app.settings.models import (
-    ClientConnectionConfiguration,
     KubeSchedulerProfile,
-    LeaderElectionConfiguration,
     PluginConfig,
 )
 from app.settings.problems import ConfigurationError, Problem
 
 _FIT: Final = "NodeResourcesFit"
-#: Limit of requests per second to the embedded cluster, which has no other clients.
-_RATE: Final = 5000
 
 
 class Configured(NamedTuple):
@@ -40,12 +35,10 @@ class Configured(NamedTuple):
         profiles = self.settings.configuration.profiles
         return tuple(profile.scheduler_name for profile in profiles)
 
-    def text(self, kubeconfig: Path) -> str:
-        """The configuration file for a cluster, secrets of extenders included."""
-        client = ClientConnectionConfiguration(kubeconfig=str(kubeconfig), qps=_RATE, burst=_RATE)
-        election = LeaderElectionConfiguration(leader_elect=False)
-        changes = {"client_connection": client, "leader_election": election}
-        return to_yaml(_changed(self.settings, changes), redact=False)
+    @property
+    def calls_extenders(self) -> bool:
+        """Whether any extender is called."""
+        return bool(self.settings.configuration.extenders)
 
 
 def configured(file: Path | None, *, extenders: bool) -> Configured:

@@ -1,34 +1,38 @@
-"""Runs a simulation: loads the dump, starts the scheduler, applies the workload, and builds the result."""
+"""Runs a simulation: loads the dump, schedules, applies the workload, and builds the result.
+
+Embedded cluster and scheduler are parts of this process, and nothing is sent. Without extenders they run on a loop whose time leaps
+to the next timer (app.runtime.leaping).
+"""
 
 import asyncio
 import contextlib
 import dataclasses
 import math
 import re
-import tempfile
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
 
-import aiohttp
 from rich.console import Console
 
 from app.runtime.clock import SystemClock
+from app.runtime.leaping import LoopClock
 from app.sim import ClusterOptions, EmbeddedCluster, KubeletOptions, ManifestError, NodeOptions
-from app.sim.features import Features
 from app.sim.objects import is_being_deleted
 from app.sim.resources.kinds import EVENTS, NODES, PODS
 from app.sim.store import Object, StoreChange
+from app.tools.in_process import InProcess
 from app.tools.pod_tracker import PodTracker, TrackedPod, pods_bound
 from app.tools.simulate.configuration import Configured
 from app.tools.simulate.groups import SimulatedGroups, serve_custom_groups, used_groups
 from app.tools.simulate.loader import CLUSTER_KINDS, WORKLOAD_KINDS, Loader, Manifests, read
 from app.tools.simulate.result import PreemptedPod, SimulationResult
+from app.tools.simulate.scheduling import SimulatedScheduler, scheduling
 from app.tools.simulate.summary import node_uses, requested, workload
 from app.tools.simulate.workloads import controller_of
-from app.tools.subprocesses import interruptible, reserved_port, scheduler, watched
+from app.tools.subprocesses import interruptible
 
 #: Pods run as soon as they are bound. Victims take some time to terminate, so that pods after their preemptor still see them.
 _KUBELETS: Final = KubeletOptions(
@@ -46,7 +50,7 @@ class SimulationOptions:
     nodes: NodeOptions = dataclasses.field(default_factory=NodeOptions)
     """Nodes in addition to those of the dump."""
     port: int = 0
-    """The port of the embedded API server; 0 takes any free one."""
+    """The port of the embedded API server, which listens if extenders are called; 0 takes any free one."""
     timeout: float = 120.0
     """Seconds until every pod must be bound or rejected."""
 
@@ -54,38 +58,37 @@ class SimulationOptions:
 async def simulate(options: SimulationOptions, console: Console) -> SimulationResult | None:
     """The result; None if SIGINT or SIGTERM came first. ``console`` shows the progress.
 
-    Raises ManifestError, ChildFailed or OSError, some of them in groups.
+    Raises ManifestError, or OSError if the port cannot be had.
     """
     dump = read(options.cluster, CLUSTER_KINDS)
     given = read(options.workload, WORKLOAD_KINDS)
     if not options.nodes.count and not any(dump.of("Node")):
         raise ManifestError("the cluster has no nodes: dump them too (kubectl get nodes,pods,...)")
-    with tempfile.TemporaryDirectory(prefix="aiokube-scheduler-simulate-") as folder:
-        simulation = _Simulation(options, console, Path(folder))
-        return await interruptible(simulation.run(dump, given))
+    return await interruptible(_Simulation(options, console).run(dump, given))
 
 
 class _Simulation:
-    def __init__(self, options: SimulationOptions, console: Console, folder: Path) -> None:
+    def __init__(self, options: SimulationOptions, console: Console) -> None:
         self._options: Final = options
         self._console: Final = console
-        self._folder: Final = folder
-        self._now: Final[Callable[[], float]] = SystemClock().monotonic
+        self._clock: Final = LoopClock()
+        self._now: Final[Callable[[], float]] = self._clock.monotonic
 
     async def run(self, dump: Manifests, given: Manifests) -> SimulationResult:
         """Runs the simulation from the dump to the result."""
-        kubeconfig = self._folder / "kubeconfig"
+        machine = SystemClock()
         used = used_groups(each.value for each in (*dump.objects, *given.objects))
+        configuration = self._options.configuration
         settings = ClusterOptions(
+            listen=configuration.calls_extenders,
             port=self._options.port,
             nodes=self._options.nodes,
             kubelets=_KUBELETS,
             volumes=True,
             claims=True,
-            kubeconfig_out=kubeconfig,
             features=used.features,
         )
-        async with EmbeddedCluster(settings) as cluster:
+        async with EmbeddedCluster(settings, now=self._clock.wall) as cluster:
             if used.custom:
                 serve_custom_groups(cluster)
             groups = SimulatedGroups(cluster)
@@ -93,12 +96,16 @@ class _Simulation:
             tracker = PodTracker(cluster, self._now, _titles(loader))
             loader.load_cluster(dump)
             before, preemptions = requested(cluster), Preemptions(cluster)
-            began = self._now()
-            async with self._scheduling(
-                cluster, tracker, kubeconfig, groups, used.features
-            ) as quiescence:
+            began = machine.monotonic()
+            async with scheduling(
+                configuration.settings,
+                InProcess(cluster),
+                self._clock,
+                gates=used.features.gates,
+            ) as scheduler:
+                quiescence = Quiescence(cluster, tracker, groups, scheduler, self._now)
                 is_complete = await self._act(loader, tracker, given, quiescence)
-            seconds = self._now() - began
+            seconds = machine.monotonic() - began
             return SimulationResult(
                 is_complete=is_complete,
                 seconds=round(seconds, 3),
@@ -108,30 +115,9 @@ class _Simulation:
                 nodes=node_uses(cluster, before, requested(cluster)),
                 other_schedulers=dict(loader.other_schedulers),
                 passed_over=dict(sorted((dump.passed_over + given.passed_over).items())),
-                extenders_left_out=list(self._options.configuration.left_out),
-                warnings=list(self._options.configuration.warnings),
+                extenders_left_out=list(configuration.left_out),
+                warnings=list(configuration.warnings),
             )
-
-    @contextlib.asynccontextmanager
-    async def _scheduling(
-        self,
-        cluster: EmbeddedCluster,
-        tracker: PodTracker,
-        kubeconfig: Path,
-        groups: SimulatedGroups,
-        features: Features,
-    ) -> AsyncIterator["Quiescence"]:
-        file = self._folder / "scheduler.yaml"
-        file.write_text(self._options.configuration.text(kubeconfig), encoding="utf-8")
-        log = self._folder / "scheduler.log"
-        with reserved_port() as port:
-            flags = (
-                *(f"--secure-port={port}", "--insecure-http"),
-                "--authorization-always-allow-paths=/metrics",
-                *_gates(features),
-            )
-            async with scheduler(file, *flags, log=log) as child, watched(child):
-                yield Quiescence(cluster, tracker, groups, port, self._now)
 
     async def _act(
         self, loader: Loader, tracker: PodTracker, given: Manifests, quiescence: "Quiescence"
@@ -173,12 +159,6 @@ class _Simulation:
             told = workload(group, entries[group.title], zones)
             found["pending_before" if group.is_from_cluster else "workloads"].append(told)
         return found
-
-
-def _gates(features: Features) -> Iterator[str]:
-    """The flag for the scheduler, if any gate is on."""
-    if features.gates:
-        yield f"--feature-gates={','.join(f'{gate}=true' for gate in sorted(features.gates))}"
 
 
 def _ignore(_bound: int) -> None:
@@ -263,19 +243,6 @@ QUIET: Final = 0.3
 #: The same while groups are tried again: seconds without a pod that gets a node or goes. The backoff starts with a second.
 GROUPS_QUIET: Final = 4.0
 _LOOK_SECONDS: Final = 0.05
-_ANSWER_SECONDS: Final = 5.0
-
-#: Metrics that are above zero while the scheduler works, or will work without a change from outside.
-_BUSY: Final = re.compile(
-    r"^("
-    r'scheduler_pending_pods\{queue="(?:active|backoff)"\}'
-    r"|scheduler_goroutines\{[^}]*\}"
-    r"|aiokube_scheduler_(?:pods_in_flight|unconfirmed_bindings|status_patches_pending|events_queued)"
-    r") (\S+)$",
-    re.MULTILINE,
-)
-
-_BACKOFF: Final = 'scheduler_pending_pods{queue="backoff"}'
 
 
 def _has_finalizers(pod: Object) -> bool:
@@ -283,21 +250,10 @@ def _has_finalizers(pod: Object) -> bool:
     return bool(pod["metadata"].get("finalizers"))
 
 
-def is_idle(metrics: str, retrying: int = 0) -> bool:
-    """Whether a scheduler with these metrics does nothing, and will do nothing without a change from outside.
-
-    ``retrying``: pods that may be in backoff all the same.
-    """
-    counts = {name: float(count) for name, count in _BUSY.findall(metrics)}
-    backoff = counts.get(_BACKOFF, 0.0)
-    return bool(counts) and backoff <= retrying and sum(counts.values()) == backoff
-
-
 class Quiescence:
     """Waits until the scheduler and the cluster have nothing left to do.
 
-    The scheduler's metrics must show no pod that is active, in backoff, in flight or being bound, no pod may wait for
-    terminating victims, and nothing may have been written for QUIET seconds. ``port``: of the scheduler's metrics.
+    The scheduler must be idle, no pod may wait for terminating victims, and nothing may have been written for QUIET seconds.
 
     Pods of groups that found no room are tried again and again: for GROUPS_QUIET seconds no pod may get a node or go.
     """
@@ -307,29 +263,25 @@ class Quiescence:
         cluster: EmbeddedCluster,
         tracker: PodTracker,
         groups: SimulatedGroups,
-        port: int,
+        scheduler: SimulatedScheduler,
         now: Callable[[], float],
     ) -> None:
         self._cluster: Final = cluster
         self._tracker: Final = tracker
         self._groups: Final = groups
-        self._url: Final = f"http://127.0.0.1:{port}/metrics"
+        self._scheduler: Final = scheduler
         self._now: Final = now
         #: How many pods were bound at the last look.
         self._bound = tracker.bound
 
     async def wait(self, look: Callable[[int], None]) -> None:
         """Returns when nothing changes any more; ``look`` gets the number of bound pods."""
-        limit = aiohttp.ClientTimeout(total=_ANSWER_SECONDS)
-        async with aiohttp.ClientSession(timeout=limit) as session:
-            settled = False
-            while not settled:
-                await asyncio.sleep(_LOOK_SECONDS)
-                settled = await self._is_settled(session, look)
+        settled = False
+        while not settled:
+            await asyncio.sleep(_LOOK_SECONDS)
+            settled = await self._is_settled(look)
 
-    async def _is_settled(
-        self, session: aiohttp.ClientSession, look: Callable[[int], None]
-    ) -> bool:
+    async def _is_settled(self, look: Callable[[int], None]) -> bool:
         """Whether the scheduler is idle, still is after QUIET seconds, and nothing was written in between."""
         before, self._bound = self._bound, self._tracker.bound
         look(self._bound)
@@ -337,14 +289,14 @@ class Quiescence:
             return False
         retrying = self._groups.rejected()
         mark = self._mark(retrying)
-        if not await self._is_idle(session, retrying):
+        if not self._scheduler.is_idle(retrying):
             return False
         until = self._now() + (GROUPS_QUIET if retrying else QUIET)
         while self._now() < until:
             await asyncio.sleep(_LOOK_SECONDS)
             if self._mark(retrying) != mark:
                 return False
-        return await self._is_idle(session, retrying) and self._mark(retrying) == mark
+        return self._scheduler.is_idle(retrying) and self._mark(retrying) == mark
 
     def _mark(self, retrying: int) -> tuple[int, int]:
         """What does not change while nothing happens: each attempt of a group writes events."""
@@ -362,9 +314,3 @@ class Quiescence:
         """Whether any pod is terminating: its preemptor may wait for that."""
         pods = self._cluster.api.store[PODS.storage].records.values()
         return any(is_being_deleted(pod.value) and not _has_finalizers(pod.value) for pod in pods)
-
-    async def _is_idle(self, session: aiohttp.ClientSession, retrying: int) -> bool:
-        with contextlib.suppress(aiohttp.ClientError, TimeoutError):
-            async with session.get(self._url) as answer:
-                return answer.ok and is_idle(await answer.text(), retrying)
-        return False

@@ -1,10 +1,7 @@
 """The user's configuration stays what it is, but for what an embedded cluster needs."""
 
-from pathlib import Path
-
 import pytest
 
-from app.settings.load import load
 from app.settings.problems import ConfigurationError
 from app.tools.simulate.configuration import configured
 
@@ -43,23 +40,16 @@ def file(tmp_path):
     return path
 
 
-def read_again(found):
-    return load(found.text(Path("/tmp/kubeconfig"))).settings
-
-
-def test_where_the_server_is_and_who_leads(file):
+def test_the_rest_of_the_file_holds(file):
     found = configured(file, extenders=True)
-    config = read_again(found).configuration
-    assert config.client_connection.kubeconfig == "/tmp/kubeconfig"
-    assert config.client_connection.qps > 1000
-    assert config.leader_election.leader_elect is False
-    assert config.pod_initial_backoff_seconds == 3
+    assert found.settings.configuration.pod_initial_backoff_seconds == 3
     assert found.schedulers == ("one", "two")
+    assert found.calls_extenders
 
 
 def test_extenders_are_kept_with_their_secrets_when_wanted(file):
     found = configured(file, extenders=True)
-    settings = read_again(found)
+    settings = found.settings
     ((extender, options),) = settings.extenders
     assert extender.tls_config.key_pem == b"key"
     assert options.serial is True
@@ -68,9 +58,10 @@ def test_extenders_are_kept_with_their_secrets_when_wanted(file):
 
 def test_without_extenders_their_resources_stay_unchecked(file):
     found = configured(file, extenders=False)
-    settings = read_again(found)
+    settings = found.settings
     assert found.left_out == ("https://licences.example",)
     assert settings.extenders == ()
+    assert not found.calls_extenders
     one, two = (profile.args["NodeResourcesFit"] for profile in settings.configuration.profiles)
     assert one.ignored_resources == ("example.com/a", "example.com/licence")
     assert one.scoring_strategy.type == "MostAllocated"
