@@ -20,7 +20,7 @@ _LOWERED: dict[str, dict[str, int]] = {
     "app.plugins.default_preemption.candidates": {"_MAX_FAMILIES": 2},
     "app.plugins.dynamic_resources.allocator": {"_MAX_KINDS": 16, "_MAX_QUERIES": 2},
     "app.plugins.image_locality": {"_MAX_KEPT_BYTES": 4096},
-    "app.plugins.node_resources_fit": {"_MAX_SETS": 8},
+    "app.plugins.node_resources_fit": {"_MAX_SETS": 8, "_MOST_REQUESTS": 8},
     "app.plugins.pod_topology_spread.counting": {"_MAX_KEPT": 64},
     "app.plugins.volume_binding.matching": {"_SPARE_TRAITS": 4},
     "app.plugins.volume_binding.volume_topology": {"_SPARE_TOPOLOGIES": 4},

@@ -16,8 +16,8 @@ import numpy as np
 
 from app.framework.diagnosis import EXTENDER, NONE, Diagnosis, FilterOutcome, Scores
 from app.framework.interface import MAY_PAUSE, CycleState
-from app.framework.memo import TemplateMemo
-from app.framework.runner import Filtered, Framework, Prefiltered, PreFilterRejected
+from app.framework.memo import FilterPass, TemplateMemo
+from app.framework.runner import Framework, PreFilterRejected
 from app.framework.scoring import Scorers
 from app.model.pod import Pod
 from app.model.status import Code, Status
@@ -106,7 +106,7 @@ class Attempt:
         self.pod = pod
         self.framework: Final = framework
         self.memo: TemplateMemo = framework.memo(pod)
-        self.state: CycleState = CycleState(self.memo.state)
+        self.state: CycleState = CycleState(self.memo.local.state)
         self._table = table
         self._nominated = nominated
         self._latest = latest
@@ -117,11 +117,11 @@ class Attempt:
         self.node_count = table.node_count
         self._rng = rng
         self._nominated_node = pod.nominated_node_name if nominated_node is None else nominated_node
-        self._filtered: Filtered | None = None
+        self._filtered: FilterPass | None = None
         #: The extenders' rejections by node name; kept when the nodes are evaluated again.
         self.extender_verdicts: dict[str, Status] = {}
         self._ranked: Callable[[], tuple[Rows, Int64] | None] = _nothing
-        self._prefiltered: Prefiltered | None = None
+        self._prefiltered: FilterPass | None = None
         #: The table's surroundings when no plugin but NodeLocal ones had a say on any row; None if others have one, or may have
         #: one later in the same surroundings.
         self._steady: tuple[int, int] | None = None
@@ -142,11 +142,11 @@ class Attempt:
         pod = self._begin()
         nominated, framework = self._nominated(pod), self.framework
         before = self._pre_filter()
-        found = framework.best(before, self.state, pod, self.memo, nominated, self._rng)
+        found = framework.choosing.best(before, self.state, pod, self.memo, nominated, self._rng)
         if found is None:
             self._prefiltered = before
             return None
-        self._ranked = functools.partial(framework.ranked, pod, self.memo, nominated)
+        self._ranked = functools.partial(framework.choosing.compared, pod, self.memo, nominated)
         row = found.row
         return Choice(row, self._table.names[row], found.feasible, self.node_count)
 
@@ -177,10 +177,8 @@ class Attempt:
             self.state.write(MAY_PAUSE, False)
         return self._filtered.outcome
 
-    def _note_steady(self, before: Prefiltered, nominated: PodsByRow) -> None:
-        only_local = (
-            before.names is None and not before.plan.wide and self.memo.is_steady(before.plan)
-        )
+    def _note_steady(self, before: FilterPass, nominated: PodsByRow) -> None:
+        only_local = before.names is None and not before.wide and self.memo.is_steady(before)
         alone = only_local and self._within_now is None and not nominated
         self._steady = self._table.surroundings if alone else None
         self._scorers = None
@@ -220,10 +218,10 @@ class Attempt:
         pod = self._latest(self.pod)
         if pod is not self.pod:
             self.pod, self.memo = pod, self.framework.memo(pod)
-        self.state = CycleState(self.memo.state)
+        self.state = CycleState(self.memo.local.state)
         return pod
 
-    def _pre_filter(self) -> Prefiltered:
+    def _pre_filter(self) -> FilterPass:
         try:
             return self.framework.pre_filter(self.state, self.pod, self.memo)
         except PreFilterRejected as rejected:
@@ -266,10 +264,10 @@ class Attempt:
         """int64[len(rows)]: the weighted total scores, normalised over ``rows``. Raises SchedulingError."""
         view = View(self._table, rows)
         wide = self._pre_score(view) if self._scorers is None else self._scorers
-        return self.framework.score_after(wide, self.state, self.pod, self.memo, view)
+        return self.framework.scoring.score_after(wide, self.state, self.pod, self.memo, view)
 
     def _pre_score(self, view: View) -> Scorers:
-        wide = self.framework.pre_score(self.state, self.pod, self.memo, view)
+        wide = self.framework.scoring.pre_score(self.state, self.pod, self.memo, view)
         steady = self._steady is not None and self.memo.scores_steadily
         if steady and not any(scorer.pre_score for scorer in wide):
             self._scorers = wide
@@ -307,7 +305,7 @@ class Attempt:
     def plugin_scores(self, rows: Rows) -> dict[str, Int64]:
         """int64[len(rows)] by plugin: weighted, normalised over ``rows``. Raises SchedulingError."""
         view = View(self._table, rows)
-        return self.framework.plugin_scores(self.state, self.pod, self.memo, view)
+        return self.framework.scoring.plugin_scores(self.state, self.pod, self.memo, view)
 
     # ------------------------------------------------------------ why not
 
@@ -318,7 +316,7 @@ class Attempt:
         filtered = self._filtered
         diagnosis = Diagnosis(
             node_count=self.node_count,
-            outcome=filtered.outcome.frozen(),
+            outcome=filtered.outcome.copy(),
             absent=filtered.absent,
         )
         pending = filtered.outcome.pending_plugins()

@@ -173,14 +173,14 @@ def room_for(
     """
     pod, wanted = pods[-1], len(pods)
     everything = np.full(len(placements), wanted, np.int64)
-    memo = framework.memo(pod)
-    if any(type(plugin) not in _IN_TREE for _, plugin in memo.active_filters):
+    local = framework.memo(pod).local
+    if any(type(plugin) not in _IN_TREE for _, plugin in local.active_filters):
         return everything
-    arrays = memo.filtered(pod)
-    if arrays.faulty:
+    outcome = local.filtered(pod)
+    if outcome.faulty:
         return everything
     owner = np.repeat(np.arange(len(placements)), placements.sizes)
-    fits = arrays.plugin[placements.rows] == NONE
+    fits = outcome.plugin[placements.rows] == NONE
     try:
         state = framework.fresh_state(pod)
         active = framework.active_filters(state)
@@ -189,7 +189,7 @@ def room_for(
             fits &= framework.filter_view(state, pod, placements.view, wide).plugin == NONE
     except (PreFilterRejected, SchedulingError):
         return everything
-    filters = [*memo.active_filters, *wide]
+    filters = [*local.active_filters, *wide]
     room = np.minimum(placements.sums(fits.astype(np.int64)), wanted)
     alive = np.flatnonzero(fits & (room[owner] < wanted))
     owner = owner[alive]
@@ -216,10 +216,7 @@ def rejecting_plugins(
     found: dict[PodTemplate, frozenset[str]] = {}
     for pod in pods:
         if pod.template not in found:
-            arrays = framework.memo(pod).filtered(pod)
-            outcome = framework.filter_outcome(
-                arrays.take(placements.rows), np.ones(len(placements.rows), bool)
-            )
+            outcome = framework.memo(pod).local.filtered(pod).take(placements.rows)
             found[pod.template] = frozenset(outcome.rejecting_plugins()) | {
                 framework.placements.generator
             }

@@ -193,10 +193,10 @@ def assume(
 def permit(assumed: AssumedPod) -> tuple[Status, Mapping[str, float], Exception | None]:
     """The result of Permit, as Framework.permit; an exception of a plugin becomes an Error, and is returned."""
     framework, pod = assumed.framework, assumed.pod
-    if not framework.has_permit:
+    if not framework.commit.has_permit:
         return SUCCESS, _NO_WAITS, None
     try:
-        return *framework.permit(assumed.cycle_state, pod, pod.node_name), None
+        return *framework.commit.permit(assumed.cycle_state, pod, pod.node_name), None
     except Exception as error:  # noqa: BLE001 - logged by the caller
         return failed(error), _NO_WAITS, error
 
@@ -206,7 +206,7 @@ def _reserve_and_permit(
 ) -> tuple[Status, Mapping[str, float], Exception | None]:
     pod = assumed.pod
     try:
-        status = assumed.framework.reserve(assumed.cycle_state, pod, pod.node_name)
+        status = assumed.framework.commit.reserve(assumed.cycle_state, pod, pod.node_name)
     except Exception as error:  # noqa: BLE001 - logged by the caller
         return failed(error), _NO_WAITS, error
     return permit(assumed) if status.ok else (status, _NO_WAITS, None)

@@ -30,6 +30,7 @@ from app.framework.interface import (
 from app.framework.optional import (
     AcceptsAll,
     ColumnScore,
+    IgnoresOtherPods,
     OnlyNarrows,
     SteadySkip,
     UndecidedOnly,
@@ -100,6 +101,7 @@ __all__ = [
     "EvictionProgress",
     "Handle",
     "HintFunction",
+    "IgnoresOtherPods",
     "Int64",
     "LabelColumn",
     "Lister",

@@ -18,11 +18,19 @@ from app.state.view import Rows, View
 
 #: Numbers of pods by row of a view: int64[n], at least 0.
 Counted = Callable[[View], Int64]
+#: From so many rows on plugins that look across nodes are called about one row of each class. With fewer rows all rows are
+#: faster.
+_CLASSES_FROM: Final = 20_000
 #: The most classes of rows (see Trait).
 MAX_CLASSES: Final = 32
 #: The limits for the values of a trait and the number of traits, which are combined in an integer of 64 bits.
 _MOST_VALUES: Final = 2**12
 _MOST_TRAITS: Final = 5
+
+
+def is_large(table: NodeTable) -> bool:
+    """Whether calling plugins about classes of rows is faster than about all rows."""
+    return table.size >= _CLASSES_FROM
 
 
 class SampleView(View):

@@ -41,7 +41,7 @@ NodeCallback = Callable[[CycleState, Pod, str], None]
 
 
 class CommitPoints:
-    """The extension points of a Framework that concern one chosen node, and PostFilter."""
+    """The part of a Framework that concerns one chosen node, and PostFilter."""
 
     def __init__(self, plugins: ProfilePlugins, watch: Stopwatch) -> None:
         self._watch: Final = watch

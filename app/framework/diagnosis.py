@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from app.model.status import Code, Status, histogram
+from app.model.status import Code, SchedulingError, Status, histogram
 from app.state.columns.labels import Mask
 from app.state.columns.resources import Int64
 
@@ -39,10 +39,10 @@ class RejectionCount(NamedTuple):
     nodes: int
 
 
-class FilterOutcome(msgspec.Struct, frozen=True):
-    """The filters' verdicts on every row of the table.
+class FilterOutcome(msgspec.Struct):
+    """The filters' verdicts by row: for each row that of the first plugin that rejects it.
 
-    ``plugin``: int8[n], position in ``names`` of the first plugin that rejected the row, NONE for feasible rows.
+    ``plugin``: int8[n], position in ``names`` of that plugin, NONE for feasible rows.
     ``codes``: int8[n] and ``reasons``: int32[n] are that plugin's.
     ``considered``: bool[n], the rows that were evaluated (with a Node object, and not excluded by PreFilter).
     """
@@ -51,8 +51,99 @@ class FilterOutcome(msgspec.Struct, frozen=True):
     plugin: npt.NDArray[np.int8]
     codes: npt.NDArray[np.int8]
     reasons: npt.NDArray[np.int32]
-    texts: Mapping[int, Callable[[int], tuple[str, ...]]]
+    texts: dict[int, Callable[[int], tuple[str, ...]]]
     considered: Mask
+    #: Whether any verdict may be an Error, which fails the attempt (see ``check``).
+    faulty: bool = False
+
+    @classmethod
+    def of(cls, names: Sequence[str], n: int) -> "FilterOutcome":
+        """``n`` rows, all considered, of which none is rejected."""
+        codes, reasons = np.zeros(n, np.int8), np.zeros(n, np.int32)
+        return cls(names, np.full(n, NONE), codes, reasons, {}, np.ones(n, bool))
+
+    def over(self, considered: Mask) -> "FilterOutcome":
+        """These verdicts, not copied, as those of the rows in bool[n]."""
+        return msgspec.structs.replace(self, considered=considered)
+
+    def copy(self) -> "FilterOutcome":
+        """An independent copy."""
+        return FilterOutcome(
+            self.names,
+            self.plugin.copy(),
+            self.codes.copy(),
+            self.reasons.copy(),
+            dict(self.texts),
+            self.considered.copy(),
+            self.faulty,
+        )
+
+    def take(self, rows: npt.NDArray[np.intp]) -> "FilterOutcome":
+        """A copy with the verdicts on some rows, all considered."""
+        plugin, codes, reasons = self.plugin[rows], self.codes[rows], self.reasons[rows]
+        considered = np.ones(len(rows), bool)
+        return FilterOutcome(
+            self.names, plugin, codes, reasons, self.texts, considered, self.faulty
+        )
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the arrays of verdicts."""
+        return self.plugin.nbytes + self.codes.nbytes + self.reasons.nbytes
+
+    # ------------------------------------------------------------ changes
+
+    def add(
+        self,
+        number: int,
+        codes: npt.NDArray[np.int8],
+        reasons: npt.NDArray[np.int32],
+        text: Callable[[int], tuple[str, ...]],
+    ) -> None:
+        """Records the rejections of plugin ``number`` on rows that no earlier plugin rejected.
+
+        Raises SchedulingError if the number of verdicts is wrong.
+        """
+        if codes.shape != self.plugin.shape:
+            name, rows = self.names[number], len(self.plugin)
+            raise SchedulingError(
+                f'running "{name}" filter plugin: {codes.size} verdicts on {rows} nodes'
+            )
+        rejected = ((codes != 0) & (self.plugin > number)).nonzero()[0]
+        if not len(rejected):
+            return
+        fresh = codes[rejected]
+        self.faulty = self.faulty or bool((fresh == Code.Error).any())
+        self.plugin[rejected] = number
+        self.codes[rejected] = fresh
+        self.reasons[rejected] = reasons[rejected]
+        self.texts[number] = text
+
+    def put(self, rows: npt.NDArray[np.intp] | slice, other: "FilterOutcome") -> None:
+        """Copies the verdicts of ``other``, which has one row for each of ``rows``."""
+        self.plugin[rows] = other.plugin
+        self.codes[rows] = other.codes
+        self.reasons[rows] = other.reasons
+        self.texts.update(other.texts)
+        self.faulty = self.faulty or other.faulty
+
+    def clear(self, rows: npt.NDArray[np.intp] | slice) -> None:
+        """Marks these rows as feasible."""
+        self.plugin[rows] = NONE
+        self.codes[rows] = 0
+
+    def check(self) -> None:
+        """Raises SchedulingError if a plugin answered Error for a row that is considered: the first plugin's, if several."""
+        if not self.faulty:
+            return
+        rows = np.flatnonzero((self.codes == Code.Error) & self.considered)
+        if len(rows):
+            row = rows[np.argmin(self.plugin[rows])]
+            number = int(self.plugin[row])
+            text = ", ".join(self.texts[number](int(self.reasons[row])))
+            raise SchedulingError(f'running "{self.names[number]}" filter plugin: {text}')
+
+    # ------------------------------------------------------------ questions
 
     def feasible(self, every: npt.NDArray[np.intp] | None = None) -> npt.NDArray[np.intp]:
         """The feasible rows, ascending; ``every`` itself if it is given and all rows are feasible."""
@@ -88,17 +179,6 @@ class FilterOutcome(msgspec.Struct, frozen=True):
         keys = self.plugin[rows].astype(np.int64) * width + reasons
         for first, count in _distinct(keys, int(NONE) * width):
             yield RejectionCount(self.status(int(rows[first])), count)
-
-    def frozen(self) -> "FilterOutcome":
-        """A copy that later attempts do not change."""
-        return FilterOutcome(
-            self.names,
-            self.plugin.copy(),
-            self.codes.copy(),
-            self.reasons.copy(),
-            dict(self.texts),
-            self.considered.copy(),
-        )
 
     def status(self, row: int) -> Status:
         """The status of one row."""

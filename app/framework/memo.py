@@ -4,28 +4,30 @@ Between two replicas of one workload only a few rows of the node table change. T
 only (docs/architecture.md, "Pods of one template are decided incrementally").
 """
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+import functools
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any, Final
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from app.framework.classes import ClassesByTraits, Trait
-from app.framework.diagnosis import NONE
+from app.framework.diagnosis import NONE, FilterOutcome
 from app.framework.interface import (
     MAX_NODE_SCORE,
     CycleState,
     FilterPlugin,
+    NodeLocal,
     PreFilterPlugin,
     PreFilterResult,
-    Verdicts,
 )
 from app.framework.optional import SteadySkip
 from app.framework.probe import Stopwatch
 from app.framework.profile import Scorer
 from app.framework.ranking import INFEASIBLE, Ranking, Totals
 from app.model.pod import Pod, PodTemplate
-from app.model.status import Code, SchedulingError, Status
+from app.model.status import Code, SchedulingError, Status, unresolvable
 from app.state.columns.labels import Mask
 from app.state.columns.resources import Int64
 from app.state.nominations import PodsByRow
@@ -36,100 +38,16 @@ from app.state.view import Rows, View, dry_run_with
 _FEW_ROWS: Final = 4
 
 _NO_CHANGE: Final = (np.zeros(0, np.intp), None)
+#: What there is before arrays are needed: a template that occurs once needs none.
+_NO_VERDICTS: Final = FilterOutcome.of((), 0)
+_NO_NUMBERS: Final[Int64] = np.zeros(0, np.int64)
+_ONE_CLASS: Final = ClassesByTraits(())
+#: The status of nodes that were not evaluated.
+_ABSENT: Final = Status(Code.UnschedulableAndUnresolvable)
 
-Text = Callable[[int], tuple[str, ...]]
 #: Scores of every row, at least int[size], each with its weight; an array that has changed is another array.
 Columns = Sequence[tuple[npt.NDArray[np.integer[Any]], int]]
 Epoch = Callable[[], Hashable]
-
-
-class FilterArrays:
-    """The columns of a FilterOutcome while the filters run: for each row the verdict of the first plugin that rejects
-    it.
-
-    ``faulty``: whether any verdict may be an Error, which fails the attempt (see ``check``).
-    """
-
-    __slots__ = ("codes", "faulty", "plugin", "reasons", "texts")
-
-    def __init__(self, n: int) -> None:
-        self.faulty = False
-        self.plugin: npt.NDArray[np.int8] = np.full(n, NONE)
-        self.codes: npt.NDArray[np.int8] = np.zeros(n, np.int8)
-        self.reasons: npt.NDArray[np.int32] = np.zeros(n, np.int32)
-        self.texts: dict[int, Text] = {}
-
-    @property
-    def nbytes(self) -> int:
-        """The bytes of all arrays."""
-        return self.plugin.nbytes + self.codes.nbytes + self.reasons.nbytes
-
-    def copy(self) -> "FilterArrays":
-        """An independent copy."""
-        out = FilterArrays.__new__(
-            FilterArrays
-        )  # not __init__, which would allocate arrays in vain
-        out.plugin, out.codes, out.reasons = (
-            self.plugin.copy(),
-            self.codes.copy(),
-            self.reasons.copy(),
-        )
-        out.texts, out.faulty = dict(self.texts), self.faulty
-        return out
-
-    def take(self, rows: Rows) -> "FilterArrays":
-        """A copy with the verdicts on some rows."""
-        out = FilterArrays.__new__(FilterArrays)
-        out.plugin, out.codes, out.reasons = self.plugin[rows], self.codes[rows], self.reasons[rows]
-        out.texts, out.faulty = self.texts, self.faulty
-        return out
-
-    def add_rejections(self, number: int, name: str, verdicts: Verdicts) -> None:
-        """Records the rejections of plugin ``number`` on rows that no earlier plugin rejected.
-
-        Raises SchedulingError if the number of verdicts is wrong.
-        """
-        if verdicts.codes.shape != self.plugin.shape:
-            raise SchedulingError(
-                f'running "{name}" filter plugin: {verdicts.codes.size} verdicts on {len(self.plugin)} nodes'
-            )
-        rows = ((verdicts.codes != 0) & (self.plugin > number)).nonzero()[0]
-        if not len(rows):
-            return
-        codes = verdicts.codes[rows]
-        self.faulty = self.faulty or bool((codes == Code.Error).any())
-        self.plugin[rows] = number
-        self.codes[rows] = codes
-        self.reasons[rows] = verdicts.reasons[rows]
-        self.texts[number] = verdicts.text
-
-    def clear(self, rows: Rows | slice) -> None:
-        """Marks these rows as feasible."""
-        self.plugin[rows] = NONE
-        self.codes[rows] = 0
-
-    def put(self, rows: Rows | slice, other: "FilterArrays") -> None:
-        """Copies ``other``, which has one entry per row in ``rows``."""
-        self.plugin[rows] = other.plugin
-        self.codes[rows] = other.codes
-        self.reasons[rows] = other.reasons
-        self.texts.update(other.texts)
-        self.faulty = self.faulty or other.faulty
-
-    def check(self, names: Sequence[str], considered: Mask | None = None) -> None:
-        """Raises SchedulingError if a plugin answered Error for a row that is ``considered`` (None: any row).
-
-        If there are several errors, the one of the first plugin is raised.
-        """
-        if not self.faulty:
-            return
-        faults = self.codes == Code.Error
-        rows = np.flatnonzero(faults if considered is None else faults & considered)
-        if len(rows):
-            row = rows[np.argmin(self.plugin[rows])]
-            number = int(self.plugin[row])
-            text = ", ".join(self.texts[number](int(self.reasons[row])))
-            raise SchedulingError(f'running "{names[number]}" filter plugin: {text}')
 
 
 def weighted(scores: Int64, weight: int) -> Int64:
@@ -137,34 +55,52 @@ def weighted(scores: Int64, weight: int) -> Int64:
     return scores if weight == 1 else weight * scores
 
 
-class FilterPlan(NamedTuple):
-    """The plugins of Filter in attempts in which the same plugins are skipped.
+class FilterPass(msgspec.Struct):
+    """PreFilter and Filter of one attempt: what PreFilter has led to, and the filters' ``outcome``."""
 
-    ``skipped``: names of the skipped plugins. ``wide``: the other filters that are not NodeLocal, with their
-    positions in the profile; they run in each attempt.
-    """
-
+    #: The names of the plugins that are skipped.
     skipped: frozenset[str]
+    #: The other filters that are not NodeLocal, with their positions in the profile; they run in each attempt.
     wide: Sequence[tuple[int, FilterPlugin]]
+    #: The names of the nodes to consider; None: all nodes.
+    names: frozenset[str] | None = None
+    #: The plugins that restricted the nodes by name.
+    narrowed_by: frozenset[str] = frozenset()
+    #: The verdicts on all rows; empty before Filter.
+    outcome: FilterOutcome = msgspec.field(default_factory=lambda: _NO_VERDICTS)
+
+    @property
+    def absent(self) -> Status:
+        """The status of the nodes that are not considered."""
+        return _ABSENT if self.names is None else _not_named(self.narrowed_by)
+
+
+@functools.cache
+def _not_named(narrowed_by: frozenset[str]) -> Status:
+    """The status of nodes that these plugins did not name at PreFilter."""
+    return unresolvable(f"node(s) didn't satisfy plugin(s) [{' '.join(sorted(narrowed_by))}]")
 
 
 class NodeLocalPlugins:
-    """The NodeLocal filters and scores of a profile by their position at the extension point, and the other filters."""
+    """The NodeLocal filters and scores of a profile, and the other filters, by their position at the extension point."""
 
     def __init__(
         self,
-        filters: Mapping[int, FilterPlugin],
-        wide_filters: Sequence[tuple[int, FilterPlugin]],
+        filters: Sequence[FilterPlugin],
         scores: Sequence[Scorer],
         epochs: Sequence[Epoch],
+        table: NodeTable,
         watch: Stopwatch,
         weights: int,
     ) -> None:
-        """``weights``: the sum of the weights of all scores of the profile."""
-        self.filters: Final = filters
-        self.wide_filters: Final = wide_filters
+        """``filters``: all of the profile. ``weights``: the sum of the weights of all scores of the profile."""
+        self.filter_names: Final = [plugin.NAME for plugin in filters]
+        local = [isinstance(plugin, NodeLocal) for plugin in filters]
+        self._filters: Final = [(i, p) for i, p in enumerate(filters) if local[i]]
+        self._wide_filters: Final = [(i, p) for i, p in enumerate(filters) if not local[i]]
         self.scores: Final = scores
-        self.epochs: Final = epochs
+        self._epochs: Final = epochs
+        self.table: Final = table
         self.watch: Final = watch
         #: The smallest type for a total: with many templates the totals take most of the memory.
         self.total_type: Final = np.result_type(
@@ -174,33 +110,33 @@ class NodeLocalPlugins:
         #: Of memos that have none yet.
         self.no_total: Final[Totals] = np.zeros(0, self.total_type)
         self.no_ranking: Final = Ranking(self.total_type)
-        self._nothing_rejected = FilterArrays(0)
-        self._plans: Final[dict[frozenset[str], FilterPlan]] = {}
+        self._nothing_rejected = _NO_VERDICTS
         self._active: Final[dict[frozenset[str], Sequence[tuple[int, FilterPlugin]]]] = {}
 
     def epoch(self) -> tuple[Hashable, ...]:
         """A value that changes when every row must be computed again."""
-        return tuple([epoch() for epoch in self.epochs])
+        return tuple([epoch() for epoch in self._epochs])
 
-    def plan(self, skipped: frozenset[str]) -> FilterPlan:
-        """The plan of attempts in which these plugins are skipped."""
-        plan = self._plans.get(skipped)
-        if plan is None:
-            wide = [(i, p) for i, p in self.wide_filters if p.NAME not in skipped]
-            plan = self._plans[skipped] = FilterPlan(skipped, wide)
-        return plan
+    def wide_filters(self, skipped: frozenset[str]) -> Sequence[tuple[int, FilterPlugin]]:
+        """The other filters that are not among the ``skipped`` ones, with their positions in the profile."""
+        return [(i, p) for i, p in self._wide_filters if p.NAME not in skipped]
 
-    def nothing_rejected(self, size: int) -> FilterArrays:
-        """Verdicts that reject none of so many rows. Must not be changed."""
+    def accepted(self, n: int) -> FilterOutcome:
+        """Verdicts that reject none of so many rows."""
+        return FilterOutcome.of(self.filter_names, n)
+
+    def all_accepted(self) -> FilterOutcome:
+        """The same for all rows, shared: must not be changed."""
+        size = self.table.size
         if len(self._nothing_rejected.plugin) != size:
-            self._nothing_rejected = FilterArrays(size)
+            self._nothing_rejected = self.accepted(size)
         return self._nothing_rejected
 
     def active_filters(self, skipped: frozenset[str]) -> Sequence[tuple[int, FilterPlugin]]:
         """The NodeLocal filters that are not among the ``skipped`` ones, with their positions in the profile."""
         active = self._active.get(skipped)
         if active is None:
-            active = [(i, p) for i, p in self.filters.items() if p.NAME not in skipped]
+            active = [(i, p) for i, p in self._filters if p.NAME not in skipped]
             self._active[skipped] = active
         return active
 
@@ -229,59 +165,106 @@ def _same_columns(some: Columns, others: Columns) -> bool:
     )
 
 
-#: What memos have before they need arrays of their own: a template that occurs once never does.
-_NO_VERDICTS: Final = FilterArrays(0)
-_NO_NUMBERS: Final[Int64] = np.zeros(0, np.int64)
-_ONE_CLASS: Final = ClassesByTraits(())
-
-
 class TemplateMemo:
-    """Verdicts and raw scores of the NodeLocal plugins for one template, for all rows of the table.
-
-    Each is kept with the generation of the table at which it was computed; only rows with a newer generation are
-    computed again. While a ``ranking`` suffices, it is all that is kept. ``state`` has what PreFilter and PreScore of these plugins wrote.
-    """
+    """What is kept for one template: which plugins concern its pods, and the results of the NodeLocal ones (``local``)."""
 
     def __init__(
         self,
-        plugins: NodeLocalPlugins,
-        table: NodeTable,
         template: PodTemplate,
+        local: "NodeLocalMemo",
+        *,
+        unconcerned: frozenset[str],
+        pre_filters: Sequence[PreFilterPlugin],
         scorers: Sequence[Scorer],
     ) -> None:
-        """``scorers``: the score plugins of the profile that are not NodeLocal."""
-        self._plugins = plugins
-        self._table = table
+        """``unconcerned``: the plugins that do not apply to the template.
+
+        ``scorers``: the score plugins of the profile that are not NodeLocal.
+        """
         self._template: Final = template
         self._scorers: Final = scorers
+        self._wide_scores: Sequence[Scorer] | None = None
+        self._filters: dict[tuple[str, ...], tuple[frozenset[str], Sequence[Any]]] = {}
+        self.local: Final = local
+        self._skipped: Final = unconcerned | local.skipped
+        #: PreFilter of an attempt, in profile order: plugins to call (with None), and NodeLocal plugins that restrict
+        #: the nodes or reject the pod, with their result for the whole template.
+        self.pre_filters: Final = [
+            (plugin, local.pre_filtered.get(plugin.NAME))
+            for plugin in pre_filters
+            if plugin.NAME not in self._skipped
+            and (plugin.NAME in local.pre_filtered or not isinstance(plugin, NodeLocal))
+        ]
+        #: Whether a ``ranking`` may suffice for the next attempt: it did for the last one, if there was one.
+        self.ranks = not local.named_nodes
+
+    def after(self, skipping: Iterable[str]) -> FilterPass:
+        """The pass of an attempt in which PreFilter of these plugins returned Skip."""
+        key = tuple(skipping)
+        known = self._filters.get(key)
+        if known is None:
+            skipped = self._skipped.union(key)
+            known = self._filters[key] = skipped, self.local.plugins.wide_filters(skipped)
+        return FilterPass(*known)
+
+    @property
+    def wide_scores(self) -> Sequence[Scorer]:
+        """The score plugins, other than NodeLocal ones, that apply to the template."""
+        if self._wide_scores is None:
+            self._wide_scores = [s for s in self._scorers if s.applies_to(self._template)]
+        return self._wide_scores
+
+    def is_steady(self, before: FilterPass) -> bool:
+        """Whether PreFilter leads to the same pass, and rejects no pod, until the surroundings change (see SteadySkip)."""
+        called = [plugin for plugin, known in self.pre_filters if known is None]
+        return all(isinstance(p, SteadySkip) and p.NAME in before.skipped for p in called)
+
+    @property
+    def scores_steadily(self) -> bool:
+        """Whether every skip of PreScore, too, holds until the surroundings change."""
+        prepared = [scorer.plugin for scorer in self.wide_scores if scorer.pre_score is not None]
+        return all(
+            isinstance(p, SteadySkip) and p.skips_scoring_steadily(self._template) for p in prepared
+        )
+
+
+class NodeLocalMemo:
+    """Verdicts and raw scores of the NodeLocal plugins for pods with equal specs, for all rows of the table.
+
+    Each is kept with the generation of the table at which it was computed; only rows with a newer generation are
+    computed again. While a ``ranking`` suffices, it is all that is kept. Templates that differ only in what these plugins do
+    not read share one (see IgnoresOtherPods).
+    """
+
+    def __init__(self, plugins: NodeLocalPlugins, stem: bytes | None = None) -> None:
+        """``stem``: of the templates that share it (PodTemplate.stem); None: it is for one template."""
+        self.plugins: Final = plugins
+        self.stem: Final = stem
+        self._table: Final = plugins.table
+        #: What PreFilter and PreScore of these plugins wrote.
         self.state: Final = CycleState()
         #: Its size in bytes when it was last counted (see TemplateMemos).
         self.counted = 0
-        #: Plugins that do not apply to the template, and NodeLocal plugins whose PreFilter returned Skip.
+        #: The plugins that do not apply, or whose PreFilter returned Skip.
         self.skipped: frozenset[str] = frozenset()
-        #: PreFilter of an attempt, in profile order: plugins to call (with None), and NodeLocal plugins that restrict
-        #: the nodes or reject the pod, with their result for the whole template.
-        self.pre_filters: list[tuple[PreFilterPlugin, PreFilterResult | Status | None]] = []
-        #: Whether one of these restricts the nodes: the template is for a few nodes, which are filtered alone.
+        #: By name: the results of PreFilter that restrict the nodes or reject the pods.
+        self.pre_filtered: dict[str, PreFilterResult | Status] = {}
+        #: Whether one of these restricts the nodes to a few, which are filtered alone.
         self.named_nodes = False
         self.active_filters: Sequence[tuple[int, FilterPlugin]] = ()
         self.active_scores: Sequence[Scorer] | None = None
-        self._wide_scores: Sequence[Scorer] | None = None
-        self._plans: dict[tuple[str, ...], FilterPlan] = {}
-        #: Whether a ``ranking`` may suffice for the next attempt: it did for the last one, if there was one.
-        self.ranks = True
         self._ranking = plugins.no_ranking
         self._ranked_at = -1
         self._ranked_with: Columns = ()
         self._classes = _ONE_CLASS
         #: The rows that have changed since the last ``ranking``, and the verdicts on them (None: no row is rejected).
-        self._fresh: tuple[Rows, FilterArrays | None] | None = None
+        self._fresh: tuple[Rows, FilterOutcome | None] | None = None
         self._epoch: tuple[Hashable, ...] | None = None
         self._filtered_at = -1
         self._scored_at = -1
         #: The number of rows that were filtered, and the verdicts; None: no row is rejected.
         self._filtered_rows = 0
-        self._filtered: FilterArrays | None = None
+        self._filtered: FilterOutcome | None = None
         #: The same with nominated pods added; for each row the generation and the stamp of the nominated pods
         #: (PodsByRow).
         self._nominated = _NO_VERDICTS
@@ -293,34 +276,6 @@ class TemplateMemo:
         #: Raw scores of the other plugins with ``normalize``, by position in ``active_scores``.
         self._raw: dict[int, Int64 | None] = {}
 
-    def plan(self, skipping: Iterable[str]) -> FilterPlan:
-        """The plan of an attempt in which PreFilter of these plugins returned Skip."""
-        key = tuple(skipping)
-        plan = self._plans.get(key)
-        if plan is None:
-            plan = self._plans[key] = self._plugins.plan(self.skipped.union(key))
-        return plan
-
-    @property
-    def wide_scores(self) -> Sequence[Scorer]:
-        """The score plugins, other than NodeLocal ones, that apply to the template."""
-        if self._wide_scores is None:
-            self._wide_scores = [s for s in self._scorers if s.applies_to(self._template)]
-        return self._wide_scores
-
-    def is_steady(self, plan: FilterPlan) -> bool:
-        """Whether PreFilter leads to the same plan, and rejects no pod, until the surroundings change (see SteadySkip)."""
-        called = [plugin for plugin, known in self.pre_filters if known is None]
-        return all(isinstance(p, SteadySkip) and p.NAME in plan.skipped for p in called)
-
-    @property
-    def scores_steadily(self) -> bool:
-        """Whether every skip of PreScore, too, holds until the surroundings change."""
-        prepared = [scorer.plugin for scorer in self.wide_scores if scorer.pre_score is not None]
-        return all(
-            isinstance(p, SteadySkip) and p.skips_scoring_steadily(self._template) for p in prepared
-        )
-
     def _changed_since(self, generation: int, length: int) -> Iterable[View]:
         """Views of the rows to compute; all rows in chunks if ``length`` rows were not computed at this generation."""
         table = self._table
@@ -329,7 +284,7 @@ class TemplateMemo:
         return (View(table, table.rows_since(generation)),)
 
     def _check_epoch(self) -> None:
-        epoch = self._plugins.epoch()
+        epoch = self.plugins.epoch()
         if epoch != self._epoch:
             self._epoch = epoch
             self._filtered_at = self._scored_at = self._ranked_at = -1
@@ -343,23 +298,23 @@ class TemplateMemo:
         verdicts = self._nominated.nbytes + (self._filtered.nbytes if self._filtered else 0)
         return verdicts + self._ranking.nbytes + sum(a.nbytes for a in arrays if a is not None)
 
-    def filtered(self, pod: Pod) -> FilterArrays:
+    def filtered(self, pod: Pod) -> FilterOutcome:
         """The current NodeLocal verdicts on every row. Shared: copy before changing. Raises SchedulingError."""
-        return self._refiltered(pod) or FilterArrays(self._table.size)
+        return self._refiltered(pod) or self.plugins.all_accepted()
 
-    def filtered_at(self, rows: Rows, pod: Pod) -> FilterArrays:
+    def filtered_at(self, rows: Rows, pod: Pod) -> FilterOutcome:
         """The NodeLocal verdicts on some rows, in arrays for every row; nothing is kept. Shared, as for ``filtered``.
 
         Raises SchedulingError.
         """
         fresh = self._ask(View(self._table, rows), pod) if len(rows) else None
         if fresh is None:
-            return self._plugins.nothing_rejected(self._table.size)
-        arrays = FilterArrays(self._table.size)
-        arrays.put(rows, fresh)
-        return arrays
+            return self.plugins.all_accepted()
+        outcome = self.plugins.accepted(self._table.size)
+        outcome.put(rows, fresh)
+        return outcome
 
-    def _refiltered(self, pod: Pod) -> FilterArrays | None:
+    def _refiltered(self, pod: Pod) -> FilterOutcome | None:
         """The current NodeLocal verdicts on every row; None if no row is rejected.
 
         Rows with an Error are computed again by the next call.
@@ -378,15 +333,15 @@ class TemplateMemo:
                 self._filtered_at = table.last_generation
         return self._filtered
 
-    def _put_verdicts(self, view: View, fresh: FilterArrays | None) -> None:
+    def _put_verdicts(self, view: View, fresh: FilterOutcome | None) -> None:
         if fresh is not None:
             if self._filtered is None:
-                self._filtered = FilterArrays(self._table.size)
+                self._filtered = self.plugins.accepted(self._table.size)
             self._filtered.put(view.at, fresh)
         elif self._filtered is not None:
             self._filtered.clear(view.at)
 
-    def with_nominated(self, pod: Pod, nominated: PodsByRow) -> tuple[Rows, FilterArrays]:
+    def with_nominated(self, pod: Pod, nominated: PodsByRow) -> tuple[Rows, FilterOutcome]:
         """The rows with nominated pods that the NodeLocal filters reject if these pods are added.
 
         The arrays have an entry for every row and are shared. Raises SchedulingError.
@@ -394,7 +349,7 @@ class TemplateMemo:
         self._check_epoch()
         size, generation = self._table.size, self._table.generation
         if len(self._nominated.plugin) != size:
-            self._nominated = FilterArrays(size)
+            self._nominated = self.plugins.accepted(size)
             self._nominated_at = np.zeros(size, np.int64)
             self._nominated_with = np.zeros(size, np.int64)
         rows = nominated.rows()
@@ -402,22 +357,22 @@ class TemplateMemo:
         stale = rows[other_pods | (self._nominated_at[rows] != generation[rows])]
         if len(stale):
             view = dry_run_with(self._table, {row: nominated[row] for row in stale.tolist()})
-            fresh = self._ask(view, pod) or FilterArrays(view.n)
+            fresh = self._ask(view, pod) or self.plugins.accepted(view.n)
             self._nominated.put(stale, fresh)
             self._nominated_at[stale] = 0 if fresh.faulty else generation[stale]
             self._nominated_with[stale] = nominated.stamps[stale]
         return rows[self._nominated.plugin[rows] != NONE], self._nominated
 
-    def _ask(self, view: View, pod: Pod) -> FilterArrays | None:
+    def _ask(self, view: View, pod: Pod) -> FilterOutcome | None:
         """The verdicts on the rows of a view; None if no row is rejected."""
-        arrays: FilterArrays | None = None
-        one = self._plugins.watch.one
+        outcome: FilterOutcome | None = None
+        one = self.plugins.watch.one
         for number, plugin in self.active_filters:
             verdicts = one(plugin).filter(self.state, pod, view)
             if verdicts is not None:
-                arrays = arrays or FilterArrays(view.n)
-                arrays.add_rejections(number, plugin.NAME, verdicts)
-        return arrays
+                outcome = outcome or self.plugins.accepted(view.n)
+                outcome.add(number, verdicts.codes, verdicts.reasons, verdicts.text)
+        return outcome
 
     def scored(self, pod: Pod) -> tuple[Totals, dict[int, Int64 | None]]:
         """For every row the weighted total of scores without ``normalize``, and the raw scores of the others by
@@ -429,7 +384,7 @@ class TemplateMemo:
         if self._scored_at != self._table.last_generation:
             views = self._changed_since(self._scored_at, len(self._total))
             if self._scored_at < 0 or len(self._total) != self._table.size:
-                self._total = np.zeros(self._table.size, self._plugins.total_type)
+                self._total = np.zeros(self._table.size, self.plugins.total_type)
                 self._raw = {}
             self._scored_at = -1  # until all views are done
             for view in views:
@@ -438,7 +393,7 @@ class TemplateMemo:
         return self._total, self._raw
 
     def _refresh_scores(self, pod: Pod, view: View) -> None:
-        one = self._plugins.watch.one
+        one = self.plugins.watch.one
         total = np.zeros(view.n, np.int64)
         for number, scorer in enumerate(self.active_scores or ()):
             scores = one(scorer.plugin).score(self.state, pod, view)
@@ -534,8 +489,8 @@ class TemplateMemo:
         classes = self._classes.of(View.everything(self._table))
         if self._classes.crowded:
             return False
-        if self._ranking is self._plugins.no_ranking:
-            self._ranking = Ranking(self._plugins.total_type)
+        if self._ranking is self.plugins.no_ranking:
+            self._ranking = Ranking(self.plugins.total_type)
         self._ranking.fill(totals, classes, self._classes.room)
         return True
 
@@ -547,12 +502,12 @@ class TemplateMemo:
         """Lets go of what the present ranking was made from."""
         if self._fresh is None:
             self._filtered, self._filtered_at = None, -1
-            self._total, self._scored_at = self._plugins.no_total, -1
+            self._total, self._scored_at = self.plugins.no_total, -1
             self._fresh = _NO_CHANGE
 
     def _totals_of(self, view: View, pod: Pod) -> Int64 | None:
         """The totals of some rows for a ``ranking``; None if scores have to be normalised."""
-        one = self._plugins.watch.one
+        one = self.plugins.watch.one
         total = np.zeros(view.n, np.int64)
         for scorer in self.active_scores or ():
             scores = one(scorer.plugin).score(self.state, pod, view)
@@ -589,7 +544,7 @@ class TemplateMemo:
         return self._ranking.compared()
 
 
-def _passed(verdicts: FilterArrays | None, exists: Mask) -> Mask:
+def _passed(verdicts: FilterOutcome | None, exists: Mask) -> Mask:
     """bool[n]: whether the rows with these verdicts (None: no rejection) are feasible."""
     return exists if verdicts is None else (verdicts.plugin == NONE) & exists
 

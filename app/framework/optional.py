@@ -78,3 +78,11 @@ class ByTraits(ABC):
     @abstractmethod
     def traits(self, pod: Pod) -> Sequence[Trait] | None:
         """What Filter and Score depend on; None if nodes are too different."""
+
+
+class IgnoresOtherPods:
+    """A NodeLocal plugin that reads nothing of a spec that is about other pods or volumes.
+
+    These are podAffinity, podAntiAffinity, topologySpreadConstraints and volumes (PodTemplate.stem). Templates that differ only
+    in these share the plugin's results if all NodeLocal plugins of the profile promise this.
+    """

@@ -24,6 +24,7 @@ from app.framework.optional import (
     AcceptsAll,
     ByTraits,
     ColumnScore,
+    IgnoresOtherPods,
     OnlyNarrows,
     UndecidedOnly,
     ZeroNormalized,
@@ -128,7 +129,7 @@ def hooks_of(plugin: FilterPlugin) -> FilterHooks:
     )
 
 
-class UnpreparedPlugin(NodeLocal):
+class UnpreparedPlugin(NodeLocal, IgnoresOtherPods):
     """Fails at every extension point with ``error``, the text of kube-scheduler's plugin."""
 
     def __init__(self, name: str, error: str) -> None:

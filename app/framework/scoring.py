@@ -6,10 +6,10 @@ from typing import Final, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
-from app.framework.commit import CommitPoints
+from app.framework.classes import is_large
 from app.framework.interface import CycleState, NodeLocal, NormalizePlugin, PreScorePlugin
-from app.framework.memo import TemplateMemo, check_scores, weighted
-from app.framework.probe import FILTER, PRE_FILTER, PRE_SCORE, SCORE, Participation, Stopwatch
+from app.framework.memo import NodeLocalMemo, TemplateMemo, check_scores, weighted
+from app.framework.probe import PRE_SCORE, SCORE, Participation, Stopwatch
 from app.framework.profile import ProfilePlugins, Scorer, scorers_of
 from app.model.pod import Pod
 from app.model.status import Code, SchedulingError
@@ -17,37 +17,28 @@ from app.state.columns.resources import Int64
 from app.state.table import NodeTable
 from app.state.view import View
 
-#: From so many rows on plugins that look across nodes are asked about one row of each class. With fewer rows all rows are faster.
-_CLASSES_FROM: Final = 20_000
-
 T = TypeVar("T", bound=np.generic)
 
 Scorers = Sequence[Scorer]
 
 
-class ScorePoints(CommitPoints):
-    """The extension points of a Framework after Filter."""
+class ScorePoints:
+    """The part of a Framework that runs PreScore and Score."""
 
-    def __init__(self, plugins: ProfilePlugins, watch: Stopwatch, table: NodeTable) -> None:
-        super().__init__(plugins, watch)
-        self._table = table
+    def __init__(
+        self,
+        plugins: ProfilePlugins,
+        watch: Stopwatch,
+        table: NodeTable,
+        participation: Participation,
+    ) -> None:
+        self._watch: Final = watch
+        self._table: Final = table
+        self._participation: Final = participation
         scorers = scorers_of(plugins)
         #: The NodeLocal plugins, whose scores are kept in memos, and the others.
-        self._kept_scores = [s for s in scorers if isinstance(s.plugin, NodeLocal)]
-        self._wide_scores = [s for s in scorers if not isinstance(s.plugin, NodeLocal)]
-        #: Attempts by plugin and extension point, for PreFilter, Filter, PreScore and Score.
-        self.participation: Final = Participation(
-            {
-                PRE_FILTER: [p.NAME for p in plugins.at("preFilter")],
-                FILTER: [p.NAME for p in plugins.at("filter")],
-                PRE_SCORE: [p.NAME for p in plugins.at("preScore")],
-            }
-        )
-
-    @property
-    def _large(self) -> bool:
-        """Whether asking about classes of rows is faster than asking about all rows."""
-        return self._table.size >= _CLASSES_FROM
+        self.kept: Final = [s for s in scorers if isinstance(s.plugin, NodeLocal)]
+        self.wide: Final = [s for s in scorers if not isinstance(s.plugin, NodeLocal)]
 
     def score(self, state: CycleState, pod: Pod, memo: TemplateMemo, view: View) -> Int64:
         """int64[n]: the weighted total score of each feasible row, those of the view. Raises SchedulingError."""
@@ -70,10 +61,10 @@ class ScorePoints(CommitPoints):
         """int64[n] by plugin: weighted and normalised scores, for the log and for ``explain``."""
         wide = self._pre_score_all(state, pod, memo, view)
         out: dict[str, Int64] = {}
-        for data, scorers in ((memo.state, memo.active_scores or ()), (state, wide)):
+        for data, scorers in ((memo.local.state, memo.local.active_scores or ()), (state, wide)):
             for scorer in scorers:
                 raw = scorer.plugin.score(data, pod, view)
-                scores = self._normalized(data, pod, scorer, raw, view)
+                scores = self.normalized(data, pod, scorer, raw, view)
                 out[scorer.plugin.NAME] = scorer.weight * scores
         return out
 
@@ -81,41 +72,46 @@ class ScorePoints(CommitPoints):
         self, state: CycleState, pod: Pod, memo: TemplateMemo, view: View
     ) -> Scorers:
         """Runs PreScore; returns the plugins, other than NodeLocal ones, that score this pod."""
-        self._pre_score_kept(pod, memo, view)
+        self.pre_score_kept(pod, memo.local, view)
         return [
             scorer
             for scorer in memo.wide_scores
             if self._run_pre_score(state, pod, scorer.pre_score, view)
         ]
 
-    def _pre_score_kept(self, pod: Pod, memo: TemplateMemo, view: View) -> None:
-        """Runs PreScore of the NodeLocal plugins if it has not run for the template."""
-        if memo.active_scores is None:
-            memo.active_scores = [
+    def pre_score_kept(self, pod: Pod, local: NodeLocalMemo, view: View) -> None:
+        """Runs PreScore of the NodeLocal plugins if it has not run for such pods."""
+        if local.active_scores is None:
+            local.active_scores = [
                 scorer
-                for scorer in self._kept_scores
+                for scorer in self.kept
                 if scorer.applies_to(pod.template)
-                and self._run_pre_score(memo.state, pod, scorer.pre_score, view)
+                and self._run_pre_score(local.state, pod, scorer.pre_score, view)
             ]
+
+    def count(self, local: NodeLocalMemo, wide: Scorers) -> None:
+        """Counts an attempt that was scored by these plugins and the kept ones."""
+        active = local.active_scores or ()
+        self._participation.scored(tuple([s.plugin.NAME for s in (*active, *wide)]))
 
     def _score_all(
         self, state: CycleState, pod: Pod, memo: TemplateMemo, view: View, wide: Scorers
     ) -> Int64:
-        active = memo.active_scores or ()
-        self.participation.scored(tuple([s.plugin.NAME for s in (*active, *wide)]))
-        kept, raw = memo.scored(pod)
+        local, active = memo.local, memo.local.active_scores or ()
+        self.count(local, wide)
+        kept, raw = local.scored(pod)
         memo.ranks = memo.ranks and not raw
         total = self._of(kept, view).astype(np.int64)
         for number, scores in raw.items():
             given = None if scores is None else self._of(scores, view)
-            own = self._normalized(memo.state, pod, active[number], given, view)
+            own = self.normalized(local.state, pod, active[number], given, view)
             total = total + weighted(own, active[number].weight)
         for scorer in wide:
             given = self._watch.one(scorer.plugin).score(state, pod, view)
             if given is not None or scorer.normalizes:
-                by_class = self._large and scorer.by_traits is not None
+                by_class = scorer.by_traits is not None and is_large(self._table)
                 memo.ranks = memo.ranks and (scorer.column is not None or by_class)
-                own = self._normalized(state, pod, scorer, given, view)
+                own = self.normalized(state, pod, scorer, given, view)
                 total = total + weighted(own, scorer.weight)
         return total
 
@@ -135,9 +131,10 @@ class ScorePoints(CommitPoints):
             raise SchedulingError(f'running PreScore plugin "{plugin.NAME}": {status.message}')
         return code is Code.Success
 
-    def _normalized(
+    def normalized(
         self, state: CycleState, pod: Pod, scorer: Scorer, scores: Int64 | None, view: View
     ) -> Int64:
+        """int64[n], 0 to 100: a plugin's scores (None: all 0) after ``normalize``. Raises SchedulingError."""
         scores = np.zeros(view.n, np.int64) if scores is None else scores
         if scorer.normalizes:
             normalizer = self._watch.one(cast("NormalizePlugin", scorer.plugin))

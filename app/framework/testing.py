@@ -20,10 +20,10 @@ from app.framework import contract
 from app.framework.diagnosis import Diagnosis
 from app.framework.handle import Eviction, FixedWaitingPods, Handle, WaitingPod
 from app.framework.interface import CycleState, Plugin
-from app.framework.memo import TemplateMemo
+from app.framework.memo import FilterPass, TemplateMemo
 from app.framework.plugin_class import points_of
 from app.framework.profile import ProfilePlugins
-from app.framework.runner import Filtered, Framework, PreFilterRejected
+from app.framework.runner import Framework, PreFilterRejected
 from app.model.clock import Clock
 from app.model.cluster_event import (
     ASSIGNED_POD_ADD,
@@ -172,7 +172,7 @@ class FakeCluster:
             rows = framework.filter(state, pod, memo, NO_PODS).outcome.feasible()
         except PreFilterRejected:
             return {}
-        scores = framework.score(state, pod, memo, View(self._table, rows))
+        scores = framework.scoring.score(state, pod, memo, View(self._table, rows))
         return dict(zip(self._names(rows), scores.tolist(), strict=True))
 
     def wakes(
@@ -210,7 +210,7 @@ class FakeCluster:
     def _attempt(self, plugin: Plugin, pod: Pod) -> tuple[Framework, CycleState, TemplateMemo]:
         framework = self.framework(plugin)
         memo = framework.memo(pod)
-        return framework, CycleState(memo.state), memo
+        return framework, CycleState(memo.local.state), memo
 
     def framework(self, plugin: Plugin) -> Framework:
         """The framework of a profile with this plugin only; one per instance."""
@@ -223,7 +223,7 @@ class FakeCluster:
             )
         return known[1]
 
-    def _rejections(self, filtered: Filtered) -> Iterator[tuple[str, Status]]:
+    def _rejections(self, filtered: FilterPass) -> Iterator[tuple[str, Status]]:
         outcome = filtered.outcome
         rows = self._table.live_rows()
         diagnosis = Diagnosis(node_count=len(rows), outcome=outcome, absent=filtered.absent)

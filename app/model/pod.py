@@ -12,6 +12,7 @@ import msgspec
 
 from app.model import requests
 from app.model.objects import (
+    Affinity,
     OwnerReference,
     PodCondition,
     PodResourceClaimStatus,
@@ -85,6 +86,20 @@ class PodTemplate:
         if self.spec.resources is None and requests.need_no_defaults(self.spec):
             return self.exact_request
         return requests.pod_requests(self.spec, pod_level=False, nonzero=True)
+
+    @functools.cached_property
+    def stem(self) -> bytes | None:
+        """Equal for templates whose specs differ only in what they say about other pods and volumes; None if they say nothing."""
+        spec, affinity = self.spec, self.spec.affinity
+        if not (self.has_affinity or spec.topology_spread_constraints or spec.volumes):
+            return None
+        if affinity is not None:
+            nodes = affinity.node_affinity
+            affinity = None if nodes is None else Affinity(node_affinity=nodes)
+        stem = msgspec.structs.replace(
+            spec, affinity=affinity, topology_spread_constraints=None, volumes=None
+        )
+        return msgspec.json.encode(stem)
 
     @functools.cached_property
     def priority(self) -> int:

@@ -22,6 +22,7 @@ from app.framework.interface import (
     reject,
     reject_first,
 )
+from app.framework.optional import IgnoresOtherPods
 from app.model import objects
 from app.model.cluster_event import Action, Resource
 from app.model.objects import Node, NodeSelectorTerm
@@ -49,7 +50,7 @@ _FILTER_STATE: Final = "NodeAffinity/filter"
 _SCORE_STATE: Final = "NodeAffinity/score"
 
 
-class NodeAffinity(NodeLocal):
+class NodeAffinity(NodeLocal, IgnoresOtherPods):
     """Filters and scores nodes by their labels and names."""
 
     NAME: ClassVar[str] = "NodeAffinity"

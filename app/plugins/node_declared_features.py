@@ -10,6 +10,7 @@ import numpy as np
 
 from app.framework.handle import Handle
 from app.framework.interface import CycleState, Need, NodeLocal, Verdicts, changed, on_event, reject
+from app.framework.optional import IgnoresOtherPods
 from app.model.cluster_event import Action, Resource
 from app.model.objects import PodSpec
 from app.model.pod import Pod
@@ -69,7 +70,7 @@ class _FeatureColumn:
         self._generation = table.last_generation
 
 
-class NodeDeclaredFeatures(NodeLocal):
+class NodeDeclaredFeatures(NodeLocal, IgnoresOtherPods):
     """Rejects nodes that lack a feature the pod needs."""
 
     NAME: ClassVar[str] = "NodeDeclaredFeatures"

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import ClassVar, Final
 
 from app.framework.interface import CycleState, NoArguments, NodeLocal, Verdicts, on_event, reject
+from app.framework.optional import IgnoresOtherPods
 from app.model.cluster_event import Action, Resource
 from app.model.pod import Pod
 from app.model.status import Code
@@ -13,7 +14,7 @@ from app.state.view import View
 ERR_REASON: Final = "node(s) didn't match the requested node name"
 
 
-class NodeName(NoArguments, NodeLocal):
+class NodeName(NoArguments, NodeLocal, IgnoresOtherPods):
     """Compares spec.nodeName.
 
     NodeLocal although it reads the pod's node name: pods with a node name are bound and never scheduled. A caller

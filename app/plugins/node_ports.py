@@ -14,6 +14,7 @@ from app.framework.interface import (
     on_event,
     reject,
 )
+from app.framework.optional import IgnoresOtherPods
 from app.model.cluster_event import Action, Resource
 from app.model.pod import Pod
 from app.model.status import SKIP, SUCCESS, Code, Status
@@ -24,7 +25,7 @@ from app.state.view import View
 ERR_REASON: Final = "node(s) didn't have free ports for the requested pod ports"
 
 
-class NodePorts(NoArguments, NodeLocal):
+class NodePorts(NoArguments, NodeLocal, IgnoresOtherPods):
     """Rejects nodes on which a host port of the pod is in use."""
 
     NAME: ClassVar[str] = "NodePorts"

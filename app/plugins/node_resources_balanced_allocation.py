@@ -12,6 +12,7 @@ import numpy.typing as npt
 from app.framework.args import BalancedAllocationArgs
 from app.framework.handle import Handle
 from app.framework.interface import CycleState, NodeLocal
+from app.framework.optional import IgnoresOtherPods
 from app.model.pod import Pod
 from app.model.status import SKIP, SUCCESS, Status
 from app.plugins.helpers.device_counts import DeviceCounts
@@ -33,7 +34,7 @@ _MANY_ROWS: Final = 1000
 _HUNDRED_PERCENT: Final = np.array(100.0)
 
 
-class NodeResourcesBalancedAllocation(NodeLocal):
+class NodeResourcesBalancedAllocation(NodeLocal, IgnoresOtherPods):
     """Scores whether the pod makes the use of a node's resources more balanced (above 75) or less (below)."""
 
     NAME: ClassVar[str] = "NodeResourcesBalancedAllocation"

@@ -21,6 +21,7 @@ from app.framework.interface import (
     Verdicts,
     on_event,
 )
+from app.framework.optional import IgnoresOtherPods
 from app.framework.placements import Placements
 from app.model.cluster_event import Action, Resource
 from app.model.devices import CLASS_PREFIX, DeviceClass
@@ -65,6 +66,8 @@ _CROWDED: Final = np.int32(1)
 _BITS: Final = np.left_shift(np.int32(1), np.arange(1, _MOST_AT_A_TIME + 1, dtype=np.int32))
 #: For a row with insufficient resources in this many parts, further ones are not reported.
 _PARTS_TOLD: Final = 8
+#: The most requests that are kept.
+_MOST_REQUESTS: Final = 256
 #: The number of sets of reasons after which numbering starts again.
 _MAX_SETS: Final = 2**16
 
@@ -153,7 +156,7 @@ class _Request:
         self.reasons = _Reasons(self.parts)
 
 
-class NodeResourcesFit(NodeLocal):
+class NodeResourcesFit(NodeLocal, IgnoresOtherPods):
     """Filters and scores nodes by their free resources."""
 
     NAME: ClassVar[str] = "NodeResourcesFit"
@@ -171,6 +174,8 @@ class NodeResourcesFit(NodeLocal):
         self._devices: Final = DeviceCounts(
             handle.table, handle.cluster, [each.name for each in self._args.resources]
         )
+        #: By what the pods request: the same for many templates, such as those of the pods of a DaemonSet.
+        self._requests: Final[dict[tuple[tuple[str, int], ...], _Request]] = {}
         #: How often the numbering of a pod's sets of reasons has started again.
         self._renumbered = 0
         #: The node of the last queueing hint, and its allocatable amounts: a hint runs for many pods with the same
@@ -188,7 +193,15 @@ class NodeResourcesFit(NodeLocal):
 
     def pre_filter(self, state: CycleState, pod: Pod) -> Status:
         """Computes the pod's requests. Never skips: the number of pods is always checked."""
-        state.write(_FILTER_STATE, _Request(self._wanted(pod)))
+        key = pod.template.resources.requested
+        request = self._requests.get(key)
+        if request is None:
+            request = _Request(self._wanted(pod))
+            if len(self._requests) >= _MOST_REQUESTS:
+                self._requests.clear()
+            if len(key) <= _MOST_AT_A_TIME:
+                self._requests[key] = request
+        state.write(_FILTER_STATE, request)
         return SUCCESS
 
     def _wanted(self, pod: Pod) -> Amounts:
@@ -394,7 +407,9 @@ def _average(part: Int64, capacity: Int64, scored: ScoredResources) -> Int64:
     average: Int64
     if np.count_nonzero(capacity) == capacity.size:
         part //= capacity
-        average = scored.weights.dot(part) // scored.total_weight
+        even = scored.total_weight == len(scored.weights)  # all weights are 1: faster without them
+        total = np.add.reduce(part) if even else scored.weights.dot(part)
+        average = total // scored.total_weight
         return average
     present = capacity != ZERO
     part //= np.where(present, capacity, 1)

@@ -14,6 +14,7 @@ from app.framework.interface import (
     on_event,
     reject,
 )
+from app.framework.optional import IgnoresOtherPods
 from app.model.cluster_event import Action, Resource
 from app.model.objects import Node
 from app.model.pod import Pod
@@ -25,7 +26,7 @@ from app.state.view import View
 ERR_REASON: Final = "node(s) were unschedulable"
 
 
-class NodeUnschedulable(NoArguments, NodeLocal):
+class NodeUnschedulable(NoArguments, NodeLocal, IgnoresOtherPods):
     """Rejects nodes whose spec.unschedulable is set."""
 
     NAME: ClassVar[str] = "NodeUnschedulable"

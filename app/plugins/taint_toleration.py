@@ -18,7 +18,7 @@ from app.framework.interface import (
     own_update,
     reject,
 )
-from app.framework.optional import ZeroNormalized
+from app.framework.optional import IgnoresOtherPods, ZeroNormalized
 from app.model.cluster_event import Action, Resource
 from app.model.objects import Node
 from app.model.pod import Pod
@@ -39,7 +39,7 @@ _SCORE_STATE: Final = "TaintToleration/score"
 _KNOWN_TABLES: Final = 16
 
 
-class TaintToleration(NoArguments, NodeLocal, ZeroNormalized):
+class TaintToleration(NoArguments, NodeLocal, IgnoresOtherPods, ZeroNormalized):
     """NoSchedule and NoExecute taints reject a node, PreferNoSchedule taints lower its score."""
 
     NAME: ClassVar[str] = "TaintToleration"

@@ -99,7 +99,7 @@ class Binder:
     async def _bind(self, assumed: AssumedPod, waiting: WaitingPod | None) -> None:
         pod, framework, cycle_state = assumed.pod, assumed.framework, assumed.cycle_state
         node = pod.node_name
-        work = framework.pre_bind_work(cycle_state, pod, node)
+        work = framework.commit.pre_bind_work(cycle_state, pod, node)
         if work or waiting is not None:
             self._reports.nominated(assumed.queued.pod, node, self._clock.wall())
             self.writes.add(-1)
@@ -128,7 +128,7 @@ class Binder:
     async def _take_back(self, assumed: AssumedPod, status: Status) -> None:
         pod = assumed.pod
         try:
-            await assumed.framework.undo_pre_bind(
+            await assumed.framework.commit.undo_pre_bind(
                 assumed.cycle_state, pod, pod.node_name, self._effects
             )
         except* SchedulingError as faults:
@@ -141,7 +141,9 @@ class Binder:
     async def _prepare(self, assumed: AssumedPod, work: list[PreBindPlugin]) -> None:
         """Runs PreBind, which ``preempt`` may stop."""
         pod, framework = assumed.pod, assumed.framework
-        steps = framework.pre_bind(assumed.cycle_state, pod, pod.node_name, self._effects, work)
+        steps = framework.commit.pre_bind(
+            assumed.cycle_state, pod, pod.node_name, self._effects, work
+        )
         try:
             async with asyncio.timeout(None) as scope:
                 self._preparing[pod.uid] = scope
@@ -180,7 +182,7 @@ class Binder:
             again = functools.partial(self._extender_again, pod)
             if await self._extenders.bind(pod, node, self.writes.add, again):
                 return
-        status = await assumed.framework.bind(assumed.cycle_state, pod, node, self._effects)
+        status = await assumed.framework.commit.bind(assumed.cycle_state, pod, node, self._effects)
         if not status.ok:
             raise _Failed(status)
 
@@ -230,7 +232,7 @@ class Binder:
             )
         )
         try:
-            assumed.framework.post_bind(assumed.cycle_state, pod, pod.node_name)
+            assumed.framework.commit.post_bind(assumed.cycle_state, pod, pod.node_name)
         except Exception:
             log.exception("Error in PostBind for pod %s", pod.key)
 

@@ -66,7 +66,7 @@ class FailureHandler:
     ) -> tuple[str, str | None]:
         """Runs the PostFilter plugins. Returns the message of the failed attempt, and the nomination as for ``requeue``."""
         try:
-            result = await attempt.framework.post_filter(
+            result = await attempt.framework.commit.post_filter(
                 attempt.state, attempt.pod, diagnosis, effects
             )
         except Exception as error:
@@ -88,7 +88,7 @@ class FailureHandler:
         """Unreserves and forgets an assumed pod, and tells extenders. Returns the version that was counted."""
         pod = assumed.pod
         try:
-            assumed.framework.unreserve(assumed.cycle_state, pod, pod.node_name)
+            assumed.framework.commit.unreserve(assumed.cycle_state, pod, pod.node_name)
         except Exception:
             log.exception("Error in Unreserve for pod %s", pod.key)
         if tell:

@@ -146,7 +146,7 @@ class GroupAlgorithm:
         if group is not None and group.topology_key:
             self.no_preemption = NO_PREEMPTION_IN_PLACEMENTS
             return
-        plugin = None if self._framework is None else self._framework.pod_group_post_filter
+        plugin = None if self._framework is None else self._framework.commit.pod_group_post_filter
         if plugin is None:
             self.no_preemption = NO_PREEMPTION
             return
@@ -334,7 +334,7 @@ class GroupAlgorithm:
             self._failures.given_up(pod.on(choice.node_name), GONE)
             return
         assumed = self._count(member, attempt, choice)
-        status = framework.reserve(attempt.state, assumed, choice.node_name)
+        status = framework.commit.reserve(attempt.state, assumed, choice.node_name)
         if status.ok:
             self._emit(
                 NodeSelected(

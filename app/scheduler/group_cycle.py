@@ -283,8 +283,8 @@ class _Cycle:
         framework, pod = assumed.framework, assumed.pod
         status, waits = SUCCESS, _NO_WAITS
         try:
-            if framework.has_permit:
-                status, waits = framework.permit(assumed.cycle_state, pod, pod.node_name)
+            if framework.commit.has_permit:
+                status, waits = framework.commit.permit(assumed.cycle_state, pod, pod.node_name)
         except Exception as error:
             log.exception("Error in Permit for pod %s", pod.key)
             status = Status(Code.Error, (f"{type(error).__name__}: {error}",))

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from app.cycle.attempt import Attempt, Choice, NoNodesError, Signature, Unfit
-from app.framework import scoring
+from app.framework import classes
 from app.model.objects import Node
 from app.model.pod import Pod
 from app.model.status import SchedulingError
@@ -321,5 +321,5 @@ def _chosen(choose: Callable[[], Choice | None]) -> object:
 
 def play(seed: int) -> Counter[str]:
     """The numbers of comparisons of one sequence; every other one decides by classes of nodes. Raises Difference."""
-    with mock.patch.object(scoring, "_CLASSES_FROM", 0 if seed % 2 else 10**9):
+    with mock.patch.object(classes, "_CLASSES_FROM", 0 if seed % 2 else 10**9):
         return Sequence(seed).play()

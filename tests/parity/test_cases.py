@@ -150,7 +150,9 @@ def check(recorded: Recorded, probe: dict[str, Any]) -> list[str]:
     if feasible != probe["feasible"]:
         wrong.append(f"{label}: feasible {feasible}, recorded {probe['feasible']}")
     effects = Onlooker(agrees=False)
-    result = asyncio.run(attempt.framework.post_filter(attempt.state, pod, diagnosis, effects))
+    result = asyncio.run(
+        attempt.framework.commit.post_filter(attempt.state, pod, diagnosis, effects)
+    )
     if effects.victims != probe["victims"]:
         wrong.append(f"{label}: victims\n   {effects.victims}\n   {probe['victims']}")
     message = diagnosis.message("" if result is None or result.status.ok else result.status.message)
@@ -169,7 +171,7 @@ def check_preemption(
     """What differs from the preemption that was carried through; between equal losses either node will do."""
     effects = Onlooker(agrees=True)
     result = asyncio.run(
-        attempt.framework.post_filter(attempt.state, attempt.pod, diagnosis, effects)
+        attempt.framework.commit.post_filter(attempt.state, attempt.pod, diagnosis, effects)
     )
     node, recorded = probe["preempted"]["node"], probe["preempted"]["pods"]
     if result is None or not result.status.ok or effects.eviction is None:
@@ -202,7 +204,7 @@ def check_scores(recorded: Recorded, probe: dict[str, Any], label: str) -> list[
     wrong = []
     if totals != probe["final_scores"]:
         wrong.append(f"{label}: totals {totals}, recorded {probe['final_scores']}")
-    parts = attempt.framework.plugin_scores(
+    parts = attempt.framework.scoring.plugin_scores(
         attempt.state, attempt.pod, attempt.memo, View(recorded.state.table, rows)
     )
     ours = {

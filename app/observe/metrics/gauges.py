@@ -119,7 +119,7 @@ _SCHEDULER: Final = (
         "scheduler_preemption_attempts_total",
         "Total preemption attempts in the cluster till now.",
         lambda sources: {
-            (): sum(f.post_filter_calls[_PREEMPTION] for f in sources.frameworks.values())
+            (): sum(f.commit.post_filter_calls[_PREEMPTION] for f in sources.frameworks.values())
         },
         counter=True,
         stability=STABLE,

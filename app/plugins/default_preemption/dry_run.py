@@ -14,7 +14,6 @@ import numpy as np
 
 from app.framework.diagnosis import NONE, FilterOutcome
 from app.framework.interface import CycleState, FilterPlugin
-from app.framework.memo import FilterArrays
 from app.framework.runner import Framework
 from app.model.pod import HostPort, Pod
 from app.model.pod_groups import GroupKey
@@ -64,20 +63,20 @@ class PodFilters(msgspec.Struct, frozen=True):
     state: CycleState
     pod: Pod
 
-    def run(self, view: DryRunView) -> tuple[FilterArrays, dict[int, str]]:
+    def run(self, view: DryRunView) -> tuple[FilterOutcome, dict[int, str]]:
         """The verdicts, and the errors by position. An error counts for its row only."""
         try:
             return self.framework.filter_view(self.state, self.pod, view, self.filters), {}
         except SchedulingError as error:
             if view.n == 1:
-                return FilterArrays(1), {0: str(error)}
-        arrays = FilterArrays(view.n)
+                return self.framework.accepted(1), {0: str(error)}
+        outcome = self.framework.accepted(view.n)
         faults: dict[int, str] = {}
         for half in np.array_split(np.arange(view.n), 2):
             some, texts = self.run(view.take(half))
-            arrays.put(half, some)
+            outcome.put(half, some)
             faults |= {int(half[position]): text for position, text in texts.items()}
-        return arrays, faults
+        return outcome, faults
 
 
 class DryRunViews:
@@ -150,23 +149,22 @@ class DryRunViews:
     def evaluate(self) -> DryRunVerdicts:
         """Runs the filters."""
         both = len(self._shared) > 0
-        arrays, faults = self._ask_both() if both else self._filters.run(self._alone)
-        outcome = self._filters.framework.filter_outcome(arrays, np.ones(self._alone.n, bool))
+        outcome, faults = self._ask_both() if both else self._filters.run(self._alone)
         return DryRunVerdicts(outcome, faults)
 
-    def _ask_both(self) -> tuple[FilterArrays, dict[int, str]]:
+    def _ask_both(self) -> tuple[FilterOutcome, dict[int, str]]:
         """Rows that fail with the nominated pods keep that verdict."""
         worse, worse_faults = self._filters.run(self._together)
         failed = np.flatnonzero(worse.plugin != NONE)
         if len(failed) == self._alone.n:
             return worse, worse_faults
         settled = self._shared[failed]
-        arrays, faults = self._filters.run(self._alone)
-        arrays.put(settled, worse.take(failed))
+        outcome, faults = self._filters.run(self._alone)
+        outcome.put(settled, worse.take(failed))
         for position in faults.keys() & set(settled.tolist()):
             del faults[position]
         faults |= {int(self._shared[p]): text for p, text in worse_faults.items()}
-        return arrays, faults
+        return outcome, faults
 
 
 NO_VICTIMS: Final = unresolvable("No preemption victims found for incoming pod")

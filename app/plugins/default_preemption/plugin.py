@@ -349,7 +349,9 @@ class DefaultPreemption:
                 active = framework.active_filters(state)
                 filters[pod.template] = PodFilters(framework, active, state, pod)
                 view = View(self._table, domain)
-                scores[pod.template] = framework.score(state, pod, framework.memo(pod), view)
+                scores[pod.template] = framework.scoring.score(
+                    state, pod, framework.memo(pod), view
+                )
         priority = group.priority
         if priority is None:
             priority = min(member.pod.priority for member in members)

@@ -370,7 +370,7 @@ class ImaginedCluster:
         nominated: str | None = ""
         try:
             result = yield from in_pauses(
-                attempt.framework.post_filter(
+                attempt.framework.commit.post_filter(
                     attempt.state, attempt.pod, diagnosis, cast("Effects", preempting)
                 )
             )

@@ -353,7 +353,7 @@ class Judge:
         preempting = _Preempting()
         effects = cast("Effects", preempting)
         result: PostFilterResult | None = yield from in_pauses(
-            attempt.framework.post_filter(attempt.state, attempt.pod, diagnosis, effects)
+            attempt.framework.commit.post_filter(attempt.state, attempt.pod, diagnosis, effects)
         )
         failed = result is not None and not result.status.ok
         text = diagnosis.message(result.status.message if failed and result is not None else "")

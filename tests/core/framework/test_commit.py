@@ -64,7 +64,7 @@ class Profile:
 
     def run(self, method, *more):
         """What an extension point that does not wait answers."""
-        return getattr(self.framework, method)(None, make_pod(), "node", *more)
+        return getattr(self.framework.commit, method)(None, make_pod(), "node", *more)
 
 
 # ---------------------------------------------------------------- Reserve
@@ -221,7 +221,9 @@ def test_post_filter(answers, result, asked):
     profile = Profile(
         "postFilter", "post_filter", *(PostFilterResult(*answer) for answer in answers)
     )
-    got = finish(profile.framework.post_filter(None, make_pod(), None, FakeEffects()))
+    got = finish(profile.framework.commit.post_filter(None, make_pod(), None, FakeEffects()))
     assert got == (None if result is None else PostFilterResult(*result))
     assert "".join(profile.asked) == asked
-    assert [profile.framework.post_filter_calls[n] for n in "ab"] == [n in asked for n in "ab"]
+    assert [profile.framework.commit.post_filter_calls[n] for n in "ab"] == [
+        n in asked for n in "ab"
+    ]

@@ -59,7 +59,7 @@ class Trial:
         pods = PodsByRow(self._table.size)
         for name in nominated:
             pods.put(self._table.row_of[name], (make_pod("nominated"),), stamp=1)
-        filtered = self._framework.filter(CycleState(memo.state), pod, memo, pods)
+        filtered = self._framework.filter(CycleState(memo.local.state), pod, memo, pods)
         return [self._table.names[row] for row in filtered.outcome.feasible()]
 
 

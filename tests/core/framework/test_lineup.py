@@ -68,21 +68,21 @@ class Trial:
         self._memo = self.framework.memo(POD)
 
     def find(self):
-        self._state = CycleState(self._memo.state)
+        self._state = CycleState(self._memo.local.state)
         filtered = self.framework.filter(self._state, POD, self._memo, NO_PODS)
         return filtered.outcome.feasible()
 
     def rank(self):
         view = View(self.table, self.find())
-        return self.framework.score(self._state, POD, self._memo, view).tolist()
+        return self.framework.scoring.score(self._state, POD, self._memo, view).tolist()
 
     def reserve(self):
         self.find()
-        return self.framework.reserve(self._state, POD, "node-0")
+        return self.framework.commit.reserve(self._state, POD, "node-0")
 
     def pre_bind_work(self):
         assert self.reserve().ok
-        return self.framework.pre_bind_work(self._state, POD, "node-0")
+        return self.framework.commit.pre_bind_work(self._state, POD, "node-0")
 
 
 def plugins_at(*points):

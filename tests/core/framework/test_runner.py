@@ -50,7 +50,7 @@ class Profile:
     def filter(self):
         pod = make_pod()
         memo = self.framework.memo(pod)
-        return self.framework.filter(CycleState(memo.state), pod, memo, NO_PODS)
+        return self.framework.filter(CycleState(memo.local.state), pod, memo, NO_PODS)
 
     def feasible(self):
         return "".join(self.table.names[row] for row in self.filter().outcome.feasible())
@@ -59,7 +59,7 @@ class Profile:
         pod = pod or make_pod()
         memo = self.framework.memo(pod)
         view = View(self.table, self.table.live_rows())
-        return self.framework.score(CycleState(memo.state), pod, memo, view).tolist()
+        return self.framework.scoring.score(CycleState(memo.local.state), pod, memo, view).tolist()
 
 
 # ---------------------------------------------------------------- PreFilter

@@ -120,7 +120,7 @@ class Devices:
         """The cycle state after Filter."""
         framework: Framework = self.cluster.framework(self.plugin)
         memo = framework.memo(pod)
-        state = CycleState(memo.state)
+        state = CycleState(memo.local.state)
         try:
             framework.filter(state, pod, memo, NO_PODS)
         except PreFilterRejected:

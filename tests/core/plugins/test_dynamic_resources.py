@@ -69,7 +69,9 @@ class TestPodsWithoutClaims:
         plugins = ProfilePlugins({"score": [plugin]}, {plugin.NAME: 2})
         framework = Framework("default-scheduler", plugins, table)
         memo = framework.memo(pod)
-        shown = framework.plugin_scores(CycleState(memo.state), pod, memo, View.everything(table))
+        shown = framework.scoring.plugin_scores(
+            CycleState(memo.local.state), pod, memo, View.everything(table)
+        )
         assert list(shown) == ["DynamicResources"]
         assert np.array_equal(shown["DynamicResources"], [0, 0])
 

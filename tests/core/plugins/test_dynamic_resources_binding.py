@@ -274,7 +274,7 @@ class TestDeallocation:
         plugins = {"preFilter": [plugin], "filter": [first, plugin], "postFilter": [plugin]}
         framework = Framework("default", ProfilePlugins(plugins, {}), world.cluster.handle.table)
         memo = framework.memo(pod)
-        state = CycleState(memo.state)
+        state = CycleState(memo.local.state)
         framework.filter(state, pod, memo, NO_PODS)
         assert world.after(state, pod) == unschedulable(message)
 

@@ -81,7 +81,7 @@ class Machine(RuleBasedStateMachine):
     def decide(self, pod: Pod, last: bool) -> tuple[Pod, CycleState | None, str]:
         framework = self.world.cluster.framework(self.world.plugin)
         memo = framework.memo(pod)
-        state = CycleState(memo.state)
+        state = CycleState(memo.local.state)
         try:
             rows = framework.filter(state, pod, memo, NO_PODS).outcome.feasible().tolist()
         except PreFilterRejected:

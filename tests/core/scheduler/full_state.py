@@ -113,8 +113,10 @@ class FullState:
             self.state.fail(queued, self.now, nominated_node=None)
             return False
         assumed = self.state.assume(pod, choice.node_name)
-        framework.reserve(attempt.state, assumed, choice.node_name)
-        framework.unreserve(attempt.state, assumed, choice.node_name)  # nothing is written here
+        framework.commit.reserve(attempt.state, assumed, choice.node_name)
+        framework.commit.unreserve(
+            attempt.state, assumed, choice.node_name
+        )  # nothing is written here
         self.state.done(pod.uid)
         self.store(msgspec.structs.replace(pod, node_name=choice.node_name))
         return True

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.cycle.attempt import Attempt, Choice, NoNodesError, Unfit, best
-from app.framework import scoring
+from app.framework import classes
 from app.framework.interface import NodeLocal
 from app.framework.ranking import INFEASIBLE, Ranking
 from app.framework.runner import Framework
@@ -298,7 +298,7 @@ def same_ranking(some, others) -> bool:
 @given(histories(), st.booleans(), st.booleans())
 def test_both_ways_choose_the_same(history, asks, by_class):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scoring, "_CLASSES_FROM", 0 if by_class else 1000)
+        patch.setattr(classes, "_CLASSES_FROM", 0 if by_class else 1000)
         play(history, asks=asks)
 
 
@@ -416,7 +416,7 @@ def test_siblings_are_decided_at_once_where_nodes_have_their_image():
     ],
 )
 def test_siblings_are_decided_at_once_by_classes_of_nodes(template, monkeypatch):
-    monkeypatch.setattr(scoring, "_CLASSES_FROM", 0)
+    monkeypatch.setattr(classes, "_CLASSES_FROM", 0)
     cluster = History()
     for number in range(5):
         cluster.decide(TEMPLATES.index(template), number)
@@ -431,7 +431,7 @@ def test_a_template_keeps_two_bytes_a_node():
     cluster.full.pod("pod", TEMPLATES[1], labels=LABELS)
     attempt = cluster._attempt(cluster.full.objects[Pod, "default/pod"], 0)
     assert attempt.choose_at_once() is not None
-    assert attempt.memo.nbytes < 2.5 * cluster.full.state.table.size
+    assert attempt.memo.local.nbytes < 2.5 * cluster.full.state.table.size
 
 
 # ---------------------------------------------------------------- a profile that rejects no node

@@ -88,7 +88,7 @@ class Player:
             choice = attempt.choose(rows)
         except Unfit as unfit:
             result = asyncio.run(
-                framework.post_filter(attempt.state, pod, unfit.diagnosis, NoEffects())
+                framework.commit.post_filter(attempt.state, pod, unfit.diagnosis, NoEffects())
             )
             said = "" if result is None or result.status.ok else result.status.message
             return self.refused(
