@@ -1,4 +1,4 @@
-"""Makes a release: wheel, sdist, chart, SBOM, provenance, checksums and their signature, then images; ``python release.py --help``.
+"""Makes a release: wheel, sdist, chart, plugin of kubectl, SBOM, provenance, checksums and their signature, then images; ``python release.py --help``.
 
 Without ``--publish`` nothing leaves this machine: the files are made, and the commands that publish them are printed. ``--check``
 checks the files of a release: checksums, SBOM, provenance and signature.
@@ -11,6 +11,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import tomllib
 from collections.abc import Iterator
@@ -29,6 +30,8 @@ PLATFORMS: Final = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
 KUBERNETES: Final = "1.36.2"
 SBOM: Final = f"{NAME}.cdx.json"
 PROVENANCE: Final = "provenance.json"
+PLUGIN: Final = "kubectl-aiokube"
+KREW: Final = "krew-aiokube.yaml"
 SUMS: Final = "SHA256SUMS"
 SIGNATURE: Final = f"{SUMS}.sigstore.json"
 PUBLIC_KEY: Final = "cosign.pub"
@@ -132,6 +135,49 @@ def make_chart(out: Path, registry: str, repository: str) -> None:
         run("helm", "package", "--destination", out, chart)
 
 
+def make_plugin(out: Path, repository: str, number: str) -> None:
+    """kubectl's plugin as krew installs it: the archive, and the manifest for krew's index."""
+    with tempfile.TemporaryDirectory() as folder:
+        script = Path(folder) / PLUGIN
+        text = (ROOT / "config" / PLUGIN).read_text()
+        script.write_text(text.replace("@VERSION@", number))
+        script.chmod(0o755)
+        archive = out / f"{PLUGIN}-{number}.tar.gz"
+        with tarfile.open(archive, "w:gz") as packed:
+            for file in (script, ROOT / "LICENSE"):
+                packed.add(file, file.name, filter=_plain)
+    platform = {
+        "selector": {
+            "matchExpressions": [{"key": "os", "operator": "In", "values": ["linux", "darwin"]}]
+        },
+        "uri": f"{repository}/releases/download/v{number}/{archive.name}",
+        "sha256": _digest(archive),
+        "bin": PLUGIN,
+    }
+    manifest = {
+        "apiVersion": "krew.googlecontainertools.github.com/v1alpha2",
+        "kind": "Plugin",
+        "metadata": {"name": "aiokube"},
+        "spec": {
+            "version": f"v{number}",
+            "homepage": repository,
+            "shortDescription": "Say why pods are pending",
+            "description": "Asks a running aiokube-scheduler why pods are pending, what extenders answered, and what it does.\n",
+            "caveats": "It needs aiokube-scheduler on the PATH, or uv or pipx to fetch it.\n",
+            "platforms": [platform],
+        },
+    }
+    (out / KREW).write_text(yaml.safe_dump(manifest, sort_keys=False))
+
+
+def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    """Without the user, group and time of this machine."""
+    member.uid = member.gid = 0
+    member.uname = member.gname = ""
+    member.mtime = 0
+    return member
+
+
 def _digest(file: Path) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()
 
@@ -187,9 +233,10 @@ class Release(NamedTuple):
     folder: Path
 
     def check(self, number: str, *, sbom: bool) -> None:
-        """Checksums, provenance and SBOM. Raises Refused."""
+        """Checksums, provenance, plugin and SBOM. Raises Refused."""
         self._check_sums()
         self._check_provenance(number)
+        self._check_plugin(number)
         if sbom:
             self._check_sbom()
 
@@ -215,6 +262,13 @@ class Release(NamedTuple):
         made = statement["predicate"]["buildDefinition"]
         if made["externalParameters"]["version"] != number:
             raise Refused(f"{PROVENANCE} is of another version")
+
+    def _check_plugin(self, number: str) -> None:
+        plugin = yaml.safe_load((self.folder / KREW).read_text())["spec"]
+        archive = self.folder / f"{PLUGIN}-{number}.tar.gz"
+        sums = {each["sha256"] for each in plugin["platforms"]}
+        if plugin["version"] != f"v{number}" or sums != {_digest(archive)}:
+            raise Refused(f"{KREW} is not about {archive.name}")
 
     def _check_sbom(self) -> None:
         document = json.loads((self.folder / SBOM).read_text())
@@ -254,7 +308,7 @@ def publication(out: Path, registry: str, number: str, key: str = "") -> Iterato
         for reference in (*published, f"{registry}/charts/{NAME}:{number}"):
             yield ["cosign", "sign", "--yes", "--recursive", "--key", key, reference]
             yield ["cosign", "verify", "--key", str(out / PUBLIC_KEY), reference]
-    packages = sorted(map(str, (*out.glob("*.whl"), *out.glob("*.tar.gz"))))
+    packages = sorted(map(str, (*out.glob("*.whl"), *out.glob("aiokube_scheduler-*.tar.gz"))))
     yield ["twine", "upload", *packages]
     yield ["git", "tag", "--annotate", f"--message={NAME} {number}", f"v{number}"]
     yield ["git", "push", "origin", f"v{number}"]
@@ -319,6 +373,7 @@ def _make(
         run("make", "sbom", f"DIST={out.resolve()}")
     make_packages(out)
     make_chart(out, registry, repository)
+    make_plugin(out, repository, number)
     make_provenance(out, repository, number)
     make_checksums(out)
     if key:

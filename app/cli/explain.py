@@ -40,9 +40,16 @@ def split_name(pod: str, namespace: str) -> tuple[str, str]:
     return where, name
 
 
+def asked_for(pod: str, namespace: str | None, target: SchedulerTarget) -> tuple[str, str]:
+    """Namespace and name of the pod that is meant. Raises click.BadParameter, ConnectionSettingsError."""
+    if namespace is None:
+        namespace = "default" if "/" in pod else target.namespace()
+    return split_name(pod, namespace)
+
+
 @click.command("explain")
 @click.argument("pod", metavar="NAMESPACE/POD")
-@click.option("-n", "--namespace", default="default", show_default=True)
+@click.option("-n", "--namespace", help="By default that of the kubeconfig's context, or default.")
 @target_options
 @click.option(
     "-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True
@@ -56,16 +63,16 @@ def split_name(pod: str, namespace: str) -> tuple[str, str]:
     help="Show what was sent to extenders and received, if the scheduler keeps it (extenderBodies). JSON always has it.",
 )
 def _explain(
-    *, pod: str, namespace: str, output: str, watch: bool, bodies: bool, **target: Any
+    *, pod: str, namespace: str | None, output: str, watch: bool, bodies: bool, **target: Any
 ) -> None:
     """Say why a pod is where it is, or why it is pending.
 
     Asks the running scheduler: its attempts, what each plugin and extender rejected, the best nodes with their scores, and what
     the pod waits for. Exits with 1 if the scheduler knows nothing of the pod.
     """
-    where, name = split_name(pod, namespace)
     asked = SchedulerTarget(**target)
     with explained(NotAnswered, ConnectionSettingsError):
+        where, name = asked_for(pod, namespace, asked)
         if watch:
             run_loop(interruptible(_watch(asked, where, name, output, bodies=bodies)))
         else:
@@ -89,7 +96,7 @@ async def _watch(
                 story = shown if isinstance(answer, NotAnswered) else answer
                 before, problem = problem, str(answer) if isinstance(answer, NotAnswered) else ""
                 if live is not None:
-                    found = view(_decoded(story), SystemClock().wall(), screen.width, bodies=bodies)
+                    found = view(decoded(story), SystemClock().wall(), screen.width, bodies=bodies)
                     live.update(_with_problem(found, problem), refresh=True)
                 elif problem:
                     if problem != before:
@@ -111,7 +118,7 @@ def _in_place(output: str) -> bool:
 
 
 def _show(answer: bytes, output: str, *, bodies: bool) -> None:
-    explanation = _decoded(answer)
+    explanation = decoded(answer)
     if output == "json":
         click.echo(json.dumps(json.loads(answer), indent=2))
     else:
@@ -119,8 +126,8 @@ def _show(answer: bytes, output: str, *, bodies: bool) -> None:
         screen.print(view(explanation, SystemClock().wall(), screen.width, bodies=bodies))
 
 
-def _decoded(answer: bytes) -> Explanation:
-    """The answer with texts that a terminal can show. Raises NotAnswered."""
+def decoded(answer: bytes) -> Explanation:
+    """An answer with texts that a terminal can show. Raises NotAnswered."""
     try:
         return msgspec.convert(printable_json(msgspec.json.decode(answer)), Explanation)
     except UNREADABLE as err:

@@ -85,7 +85,7 @@ def _head(explanation: Explanation, now: float) -> RenderableType:
     if explanation.scheduler_name:
         facts.add_row("scheduler", explanation.scheduler_name)
         facts.add_row("priority", str(explanation.priority))
-    facts.add_row("where", _where(explanation, now))
+    facts.add_row("where", where(explanation, now))
     for extender, limit in explanation.limits.items():
         pods = f"{limit} pod{'s' * (limit != 1)}"
         facts.add_row("extender", f"{extender}, which takes {pods} at a time")
@@ -100,7 +100,8 @@ def _preempted(told: PreemptedBy, now: float) -> str:
     return f"by {told.preemptor} on {told.node}, {_ago(told.at, now)}"
 
 
-def _where(explanation: Explanation, now: float) -> str:
+def where(explanation: Explanation, now: float) -> str:
+    """Where the pod is, and what it waits for; ``now`` is in seconds since the epoch."""
     place = explanation.place
     if place == BOUND:
         return f"bound to {explanation.node}"

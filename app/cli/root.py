@@ -38,6 +38,7 @@ _COMMANDS: Final = {
     "simulate": _Entry("simulate", "Show where a workload would go in the cluster of a dump."),
     "shadow": _Entry("shadow", "Judge the decisions of a cluster's scheduler; write nothing."),
     "explain": _Entry("explain", "Say why a pod is where it is, or why it is pending."),
+    "why": _Entry("why", "Say in a line why pods are pending."),
     "dashboard": _Entry("dashboard", "Show a running scheduler on a page."),
     "top": _Entry("top", "Show a running scheduler in the terminal."),
     "completion": _Entry("about", "Print a completion script for a shell.", "completion_command"),
@@ -46,6 +47,8 @@ _COMMANDS: Final = {
 }
 _OTHER_NAMES: Final = {
     "kube-scheduler": _Entry("kube_scheduler", "As kube-scheduler."),
+    "kubectl-aiokube": _Entry("kubectl", "As a plugin of kubectl."),
+    "kubectl_complete-aiokube": _Entry("kubectl", "Completes its words.", "completion"),
 }
 """Names under which the program is called, by a link or a copy, to be another command."""
 _OWN_OPTIONS: Final = frozenset({"-h", "--help", "--version"})

@@ -87,6 +87,13 @@ def load_connection(
     return _in_cluster(environ, service_account)
 
 
+def namespace_of(
+    kubeconfig: str, context: str | None = None, environ: Mapping[str, str] = os.environ
+) -> str:
+    """The namespace of a context, ``default`` if it names none. Raises ConnectionSettingsError."""
+    return _KubeConfig(kubeconfig, context, environ).namespace or "default"
+
+
 def _in_cluster(environ: Mapping[str, str], service_account: Path) -> Connection:
     token, ca = service_account / "token", service_account / "ca.crt"
     host = environ.get("KUBERNETES_SERVICE_HOST", "")
@@ -134,6 +141,7 @@ class _KubeConfig:
         with self._explaining():
             self._context_name: Final = context or self._current_context()
             chosen = self._entry("contexts", self._context_name, "context")
+            self.namespace: Final = str(chosen.get("namespace") or "")
             self._cluster: Final = self._entry("clusters", chosen.text("cluster"), "cluster")
             self._user: Final = self._entry("users", chosen.get("user"), "user")
 

@@ -1,4 +1,4 @@
-"""Finds a running scheduler and asks it, with the user's credentials: for ``explain``, ``dashboard`` and ``top``."""
+"""Finds a running scheduler and asks it, with the user's credentials: for ``explain``, ``why``, ``dashboard`` and ``top``."""
 
 import asyncio
 import contextlib
@@ -29,7 +29,7 @@ from app.kube.errors import (
     NotFound,
     Unauthorized,
 )
-from app.kube.kubeconfig import load_connection
+from app.kube.kubeconfig import load_connection, namespace_of
 from app.kube.leaders import LeaderLease
 from app.kube.transport import path_segment
 from app.runtime.clock import SystemClock
@@ -87,6 +87,10 @@ class SchedulerTarget:
         if self.token:
             return msgspec.structs.replace(connection, identify=self._identify())
         return connection
+
+    def namespace(self) -> str:
+        """That of the kubeconfig's context, or ``default``. Raises ConnectionSettingsError."""
+        return namespace_of(self.kubeconfig, self.context) if self.kubeconfig else "default"
 
     def connection(self, address: str, certificate: str = "") -> Connection:
         """The connection to the scheduler at ``address``; ``certificate`` (PEM) is the one it must have, if given.

@@ -97,7 +97,8 @@ def test_it_ends_as_somebody_without_rights():
 def test_it_starts_the_command_without_a_shell():
     assert of("ENTRYPOINT")[-1].words == ["aiokube-scheduler"]
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
-    assert scripts == {"aiokube-scheduler": "aiokube_scheduler.cli:main"}
+    plugin = ("kubectl-aiokube", "kubectl_complete-aiokube")
+    assert scripts == dict.fromkeys(("aiokube-scheduler", *plugin), "aiokube_scheduler.cli:main")
     assert all(each.words for each in of("RUN"))
 
 

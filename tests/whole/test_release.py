@@ -109,7 +109,8 @@ def test_a_dry_run_makes_the_files_and_publishes_nothing(
     )
     chart = f"aiokube-scheduler-{number}.tgz"
     sums = dict(line.split()[::-1] for line in (out / "SHA256SUMS").read_text().splitlines())
-    assert sums.keys() == {wheel, sdist, chart, "provenance.json"}
+    plugin = {f"kubectl-aiokube-{number}.tar.gz", "krew-aiokube.yaml"}
+    assert sums.keys() == {wheel, sdist, chart, "provenance.json", *plugin}
     for name, digest in sums.items():
         assert hashlib.sha256((out / name).read_bytes()).hexdigest() == digest
     with tarfile.open(out / chart) as archive:
@@ -127,6 +128,46 @@ def test_a_dry_run_makes_the_files_and_publishes_nothing(
     again = made(out, "--offline")
     assert (again.exit_code, again.output) == (1, f"Error: {out} is not empty\n")
     assert git("tag", cwd=checkout) == ""
+
+
+def test_the_plugin_finds_a_program_and_krew_its_archive(
+    checkout: Path, log: Path, tmp_path: Path
+) -> None:
+    out, number = tmp_path / "out", release.version()
+    out.mkdir()
+    release.make_plugin(out, "https://git.example.com/x", number)
+    manifest = yaml.safe_load((out / "krew-aiokube.yaml").read_text())
+    [platform] = manifest["spec"]["platforms"]
+    archive = out / Path(platform["uri"]).name
+    assert platform["uri"].startswith(f"https://git.example.com/x/releases/download/v{number}/")
+    assert platform["sha256"] == hashlib.sha256(archive.read_bytes()).hexdigest()
+    assert len(manifest["spec"]["shortDescription"]) <= 50
+    with tarfile.open(archive) as packed:
+        assert sorted(packed.getnames()) == ["LICENSE", "kubectl-aiokube"]
+        packed.extractall(tmp_path / "krew", filter="data")
+    plugin, programs = tmp_path / "krew" / platform["bin"], tmp_path / "only"
+    programs.mkdir()
+    for name in ("sh", "dirname", "readlink"):
+        (programs / name).symlink_to(str(shutil.which(name)))
+
+    def run() -> subprocess.CompletedProcess[str]:
+        command, path = [plugin, "why", "a b"], {"PATH": str(programs)}
+        return subprocess.run(command, env=path, capture_output=True, text=True, check=False)
+
+    failed = run()
+    assert failed.returncode == 1
+    assert f"Error: kubectl aiokube needs aiokube-scheduler=={number}" in failed.stderr
+    for name in ("pipx", "uvx", "aiokube-scheduler"):
+        (programs / name).write_text('#!/bin/sh\necho "${0##*/}" "$#" "$@"\n')
+        (programs / name).chmod(0o755)
+        if name == "pipx":
+            said = f"pipx 6 run --spec aiokube-scheduler=={number} kubectl-aiokube why a b\n"
+        else:
+            said = f"uvx 5 --from aiokube-scheduler=={number} kubectl-aiokube why a b\n"
+        assert run().stdout == said
+    beside = programs / "kubectl-aiokube"
+    shutil.copy2(programs / "uvx", beside)
+    assert run().stdout == "kubectl-aiokube 2 why a b\n"
 
 
 def test_a_release_is_published_in_order(
@@ -197,6 +238,14 @@ def one_more(out: Path) -> str:
     return "SHA256SUMS and the files differ: ['more']"
 
 
+def other_plugin(out: Path) -> str:
+    text = (out / "krew-aiokube.yaml").read_text()
+    (out / "krew-aiokube.yaml").write_text(text.replace("version: v", "version: v9"))
+    release.make_provenance(out, "https://git.example.com/x", release.version())
+    release.make_checksums(out)
+    return f"krew-aiokube.yaml is not about kubectl-aiokube-{release.version()}.tar.gz"
+
+
 def other_sums(out: Path) -> str:
     other_bytes(out)
     release.make_checksums(out)
@@ -220,7 +269,7 @@ def other_signature(out: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    "spoil", [other_bytes, one_more, other_sums, other_package, other_signature]
+    "spoil", [other_bytes, one_more, other_plugin, other_sums, other_package, other_signature]
 )
 def test_files_that_were_changed_are_found(
     checkout: Path,

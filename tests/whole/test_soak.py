@@ -7,20 +7,27 @@ from pathlib import Path
 
 import pytest
 
-from tests.whole.soak import HEADER, Sample, growth, summary
+from tests.whole.soak import CYCLE, HEADER, Sample, growth, summary
 
 QUIET = Sample(0.0, 100.0, 50, 40, 3, 400, 20.0, 160.0, 5.0)
 
 
-def samples(*later: Sample, minutes: int = 20) -> list[Sample]:
-    """One a minute, the last ones as given."""
-    calm = [QUIET._replace(minutes=float(n)) for n in range(1, minutes + 1 - len(later))]
-    return [*calm, *(each._replace(minutes=minutes - n) for n, each in enumerate(later))]
+def samples(*cycles: Sample, minutes: int = 21) -> list[Sample]:
+    """One a minute; the last cycles of faults are as given."""
+    calm = [QUIET] * (minutes - CYCLE * len(cycles))
+    made = [*calm, *(each for each in cycles for _ in range(CYCLE))]
+    return [each._replace(minutes=float(n)) for n, each in enumerate(made, 1)]
 
 
 def test_what_stays_is_no_growth():
     assert growth(samples(), 10) == []
     assert growth(samples(QUIET._replace(memory=103.0, files=49, queue=6)), 10) == []
+
+
+def test_what_waiting_pods_hold_for_a_while_is_no_growth():
+    found = samples()
+    found[-1] = found[-1]._replace(memory=150.0, files=90, tasks=80, queue=60)
+    assert growth(found, 10) == []
 
 
 @pytest.mark.parametrize(
@@ -30,33 +37,38 @@ def test_what_stays_is_no_growth():
         ({"files": 51}, "files: at most 50 in the first 10 minutes, 51 later"),
         ({"tasks": 41}, "tasks: at most 40 in the first 10 minutes, 41 later"),
         ({"queue": 7}, "queue: at most 3 pods in the first minutes, 7 later"),
-        ({"bound": 0, "mean_ms": math.nan}, "nothing was bound before minute 20.0"),
     ],
 )
 def test_growth_is_told(change, said):
     assert growth(samples(QUIET._replace(**change)), 10) == [said]
 
 
+def test_a_minute_without_bindings_is_told():
+    found = samples()
+    found[14] = found[14]._replace(bound=0, mean_ms=math.nan)
+    assert growth(found, 10) == ["nothing was bound before minute 15.0"]
+
+
 def test_what_a_start_needs_is_no_growth_and_memory_is_compared_with_the_end_of_it():
-    start = QUIET._replace(minutes=0.5, memory=150.0, files=60)
-    assert growth([start, *samples()], 10) == []
-    assert growth([start, *samples(QUIET._replace(memory=110.0))], 10) != []
+    start = [QUIET._replace(minutes=0.2, memory=150.0, files=60)] * CYCLE
+    assert growth([*start, *samples()], 10) == []
+    assert growth([*start, *samples(QUIET._replace(memory=110.0))], 10) != []
 
 
 def test_a_short_run_says_nothing():
-    assert growth(samples(minutes=10), 10) != []
+    assert growth(samples(minutes=9), 10) != []
     assert growth([], 10) != []
 
 
 def test_the_summary_has_the_figures():
     text = summary(samples(QUIET._replace(memory=101.0)), 10)
-    assert "8000 pods bound in 20 minutes" in text
+    assert "8400 pods bound in 21 minutes" in text
     assert "101.0 MiB at the end (+1.0 %)" in text
 
 
 @pytest.mark.whole
 def test_a_run_measures_the_scheduler(tmp_path: Path) -> None:
-    asked = ["--hours=0.003", "--minute=3", "--settle=0.1", "--nodes=20", "--existing=20"]
+    asked = ["--hours=0.003", "--minute=2", "--settle=0.1", "--nodes=20", "--existing=20"]
     command = [sys.executable, "-m", "tests.whole.soak", *asked, "--rate=2"]
     done = subprocess.run(
         [*command, f"--logs={tmp_path / 'logs'}"],
@@ -67,12 +79,11 @@ def test_a_run_measures_the_scheduler(tmp_path: Path) -> None:
     )
     header, *rows = done.stdout.splitlines()
     assert header == HEADER, done.stderr
-    assert len(rows) >= 3, done.stderr
     figures = [[float(word) for word in row.split()] for row in rows if "pods bound" not in row]
-    for _, memory, files, tasks, _, bound, *_ in figures:
+    assert len(figures) >= 2, done.stderr
+    for _, memory, files, tasks, _, bound, *_ in figures[1:]:
         assert memory > 50
         assert files > 5
         assert tasks > 10
         assert bound > 0
-    assert "pods bound in" in done.stdout
     assert "Traceback" not in done.stderr
