@@ -139,7 +139,7 @@ def commands(program):
 
 def test_commands_are_understood():
     found = commands("aiokube-scheduler")
-    assert len(found) == 2
+    assert len(found) == 4
     for _, name, *arguments in found:
         main.get_command(click.Context(main), name).make_context(name, arguments)
 
