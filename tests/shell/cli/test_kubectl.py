@@ -51,6 +51,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, answer: bytes, *arguments: str) -> st
     async def story(*_: object) -> bytes:
         return answer
 
+    monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setattr(why, "_queue", queue)
     monkeypatch.setattr(why, "story_of", story)
     done = CliRunner().invoke(kubectl.command, ["why", *arguments])
