@@ -7,8 +7,10 @@ other in the server: the limit shrinks in proportion, which shortens the wait an
 while others were answered halves it. At a limit of 1 calls are alone, and what a call takes is learned again.
 
 It begins at FIRST, so that an extender that scales is fast from its first answer on; if that took long, at as many calls as end in time
-even if each waits for the others. Bindings begin one by one, with one more for each
-that was answered (slow start): clients of the API server have a reserve of requests that is soon used up, and then they queue.
+even if each waits for the others. Bindings begin with a few, and one more for each that was answered (slow start): clients of the API
+server have a reserve of requests that is soon used up, and then they queue.
+
+An attempt may begin beside bindings, and a binding beside attempts, whatever the limit is: kube-scheduler makes as many calls at least.
 
 Waiting up to HARMLESS seconds makes no call late, and is not told from the time that this process takes itself.
 """
@@ -25,6 +27,8 @@ FIRST: Final = 16
 #: Calls after which the limit may shrink, and what is left of it at least.
 _FEW: Final = 3
 _LEAST: Final = 0.2
+#: How many bindings may begin before one was answered.
+_FIRST_BINDINGS: Final = 4
 #: How much longer calls may take beside others than alone.
 TOLERANCE: Final = 2.0
 #: Seconds up to which no call is slow.
@@ -58,8 +62,8 @@ class ConcurrencyLimit:
         self._timeout: Final = timeout
         self._limit = float(fixed or min(maximum, FIRST))
         self.used = 0
-        #: How many bindings were answered.
-        self.bound = self._maximum if fixed else 0
+        #: How many bindings may be in progress at most, for what the answers to earlier ones are.
+        self.bindings = self._maximum if fixed else _FIRST_BINDINGS
         #: By verb: what a call takes that is alone.
         self._alone: Final[dict[Verb, float]] = {}
         #: By verb: what the last call took.
@@ -78,14 +82,20 @@ class ConcurrencyLimit:
         """The limit, at least 1."""
         return int(self._limit)
 
-    def left(self, now: float) -> int:
-        """How many more may begin now; 0 while calls are in progress and none has been answered for a quarter of the timeout.
+    def silent(self, now: float) -> bool:
+        """Whether calls are in progress and none has been answered for a quarter of the timeout.
 
         What begins then would wait behind them, and miss its deadline with them.
         """
-        if self._calls and not self._fixed and now - self._answered > self._patience():
-            return 0
-        return self.limit - self.used
+        return self._calls > 0 and not self._fixed and now - self._answered > self._patience()
+
+    def left(self, now: float) -> int:
+        """How many more may begin now within the limit."""
+        return 0 if self.silent(now) else self.limit - self.used
+
+    def takes_both(self) -> bool:
+        """Whether an attempt and a binding may be in progress at a limit of 1: both end in time, even one after the other."""
+        return not self._fixed and sum(self._last.values()) < _IN_TIME * self._timeout
 
     def begin(self, verb: Verb, now: float) -> CallInProgress:
         """A call begins; to be passed to ``end``, once."""
@@ -103,7 +113,7 @@ class ConcurrencyLimit:
             return
         if answered:
             self._answered = now
-            self.bound += call.verb is Verb.BIND
+            self.bindings += call.verb is Verb.BIND
         if self._fixed:
             return
         if not answered:
@@ -165,7 +175,10 @@ class Places:
 
     def left(self, now: float) -> int:
         """How many more attempts may begin now."""
-        return self.limit.left(now) - len(self.waiting)
+        limit = self.limit
+        left = limit.left(now) - len(self.waiting)
+        beside = left <= 0 and limit.used == self._outside
+        return 1 if beside and limit.takes_both() and not limit.silent(now) else left
 
     def take(self) -> None:
         """An attempt begins."""
@@ -174,7 +187,9 @@ class Places:
     def take_outside(self, now: float) -> bool:
         """Whether a call outside of attempts can begin now, and begins."""
         limit = self.limit
-        if limit.left(now) <= 0 or self._outside > limit.bound:
+        if limit.silent(now) or self._outside >= limit.bindings:
+            return False
+        if limit.used >= limit.limit and (self._outside or not limit.takes_both()):
             return False
         self._outside += 1
         limit.used += 1

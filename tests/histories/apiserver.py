@@ -128,7 +128,7 @@ class Collection:
         self.log: list[Entry] = []
         #: The version before which the log does not reach.
         self.forgotten = 0
-        #: What is left of lists of which some pages have been asked for, by version.
+        #: What is left of lists of which some pages have been asked for, by token.
         self.lists: dict[str, list[Stored]] = {}
         self.watches: list[Watch] = []
 
@@ -202,6 +202,7 @@ class ApiServer:
     """The objects of one cluster."""
 
     def __init__(self, on_write: Callable[[Write], None]) -> None:
+        self._pages = 0
         self.version = 0
         self._on_write = on_write
         self._collections: dict[tuple[str, str], Collection] = {}
@@ -321,11 +322,12 @@ class ApiServer:
     def _list(self, path: Path, params: Mapping[str, str]) -> Answer:
         """One page. All pages of a list show the same moment."""
         collection = self.collection(path.resource)
-        version = params.get("continue") or str(self.version)
-        if "continue" in params:
-            if version not in collection.lists:
+        token = params.get("continue", "")
+        version = token.partition(" ")[0] or str(self.version)
+        if token:
+            if token not in collection.lists:
                 raise RefusedError(410, "Expired", "the provided continue parameter is too old")
-            items = collection.lists.pop(version)
+            items = collection.lists.pop(token)
         else:
             selector = params.get("fieldSelector", "")
             name = selector.removeprefix("metadata.name=") if "metadata.name=" in selector else ""
@@ -338,8 +340,9 @@ class ApiServer:
             ]
         meta = {"resourceVersion": version}
         if "limit" in params and len(items) > PAGE:
-            collection.lists[version] = items[PAGE:]
-            meta["continue"] = version
+            self._pages += 1
+            meta["continue"] = f"{version} {self._pages}"
+            collection.lists[meta["continue"]] = items[PAGE:]
             items = items[:PAGE]
         raw = b",".join([stored.raw for stored in items])
         return Answer(200, b'{"kind":"List","metadata":%b,"items":[%b]}' % (encode(meta), raw))

@@ -276,7 +276,7 @@ def evictions_do_not_say_which_pod_they_mean():
 
 @bug
 def an_extender_is_called_as_often_as_there_are_pods():
-    yield mock.patch.object(ConcurrencyLimit, "left", return_value=1000)
+    yield mock.patch.object(ConcurrencyLimit, "limit", 1000)
 
 
 @bug

@@ -5,7 +5,7 @@ import heapq
 import pytest
 
 from app.extender.config import Verb
-from app.extender.limit import ConcurrencyLimit
+from app.extender.limit import ConcurrencyLimit, Places
 
 
 class Bucket:
@@ -102,3 +102,26 @@ def test_nothing_begins_while_nobody_is_answered():
     limit.begin(Verb.FILTER, 0.0)
     assert limit.left(0.9) == 16
     assert limit.left(1.1) == 0
+
+
+def test_at_a_limit_of_one_a_binding_begins_beside_an_attempt():
+    """As with kube-scheduler, whose bindings do not wait for its attempts, if both end in time one after the other."""
+    for seconds, both in ((0.2, True), (3.0, False)):
+        places = Places(ConcurrencyLimit(1, timeout=5.0))
+        for verb in (Verb.FILTER, Verb.BIND):
+            places.limit.end(places.limit.begin(verb, 0.0), seconds, answered=True)
+        places.take()
+        assert (places.left(9.0) > 0, places.take_outside(9.0)) == (False, both)
+        if both:
+            assert (places.left(9.0) > 0, places.take_outside(9.0)) == (False, False)
+            places.give_back(9.0)
+            assert (places.left(9.0), places.take_outside(9.0)) == (1, False)
+
+
+def test_what_is_configured_holds_for_bindings_and_attempts_together():
+    places = Places(ConcurrencyLimit(16, fixed=1, timeout=5.0))
+    places.take()
+    assert not places.take_outside(0.0)
+    places.give_back(0.0)
+    assert places.take_outside(0.0)
+    assert places.left(0.0) == 0
