@@ -61,6 +61,8 @@ class ConcurrencyLimit:
         self._fixed: Final = bool(fixed)
         self._timeout: Final = timeout
         self._limit = float(fixed or min(maximum, FIRST))
+        #: The limit, at least 1.
+        self.limit = int(self._limit)
         self.used = 0
         #: How many bindings may be in progress at most, for what the answers to earlier ones are.
         self.bindings = self._maximum if fixed else _FIRST_BINDINGS
@@ -76,11 +78,6 @@ class ConcurrencyLimit:
         self._allowed = 0.0
         #: When the last call was answered, or begun while none was in progress.
         self._answered = 0.0
-
-    @property
-    def limit(self) -> int:
-        """The limit, at least 1."""
-        return int(self._limit)
 
     def silent(self, now: float) -> bool:
         """Whether calls are in progress and none has been answered for a quarter of the timeout.
@@ -125,7 +122,7 @@ class ConcurrencyLimit:
         if known is None:
             self._alone[call.verb] = seconds
             if seconds > _LONG * self._timeout:
-                self._limit = max(1.0, min(self._limit, _IN_TIME * self._timeout / seconds))
+                self._set(max(1.0, min(self._limit, _IN_TIME * self._timeout / seconds)))
         elif seconds < known:
             self._alone[call.verb] = seconds
         elif call.alone and self._begun == call.number + 1:
@@ -140,14 +137,23 @@ class ConcurrencyLimit:
         late = max(self._last.values()) * (self.limit + 1) / self.limit > self._timeout
         if self._samples >= min(_FEW, self.limit) and self._seconds > self._allowed:
             self._shrink(max(_LEAST, self._allowed / self._seconds))
-        elif seconds <= allowed and 2 * self.used >= self.limit and not late:
-            self._limit = min(self._limit + 1.0 / self._limit, float(self._maximum))
+        elif (
+            seconds <= allowed
+            and 2 * self.used >= self.limit
+            and self._limit < self._maximum
+            and not late
+        ):
+            self._set(min(self._limit + 1.0 / self._limit, float(self._maximum)))
         if self._samples >= self.limit:
             self._new_round()
 
     def _shrink(self, factor: float) -> None:
-        self._limit = max(1.0, self._limit * factor)
+        self._set(max(1.0, self._limit * factor))
         self._new_round()
+
+    def _set(self, limit: float) -> None:
+        self._limit = limit
+        self.limit = int(limit)
 
     def _new_round(self) -> None:
         self._samples, self._seconds, self._allowed = 0, 0.0, 0.0

@@ -143,14 +143,16 @@ class SchedulingLoop:
             and self._running
             and all(limit.has_room for limit in self._limits)
         ):
-            queued = self._state.peek(self._extenders.gate(room=True))
+            gate = self._extenders.gate(room=True)
+            queued = self._state.peek(gate)
             if (
                 queued is None
                 or not queued.lane
                 or (self._groups is not None and self._groups.group_of(queued.pod) is not None)
             ):
                 return None
-            self._state.pop(self._clock.steady(), self._extenders.gate(room=True))
+            again = None if gate is None else self._extenders.gate(room=True)
+            self._state.pop(self._clock.steady(), again)
             attempt = self._pods.attempt(queued)
             if attempt is not None:
                 choose = self._extenders.begin(queued.lane)

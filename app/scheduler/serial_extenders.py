@@ -33,6 +33,8 @@ from app.wire.extender_v1 import FilterAnswer
 _FIRST_ANSWER_SECONDS: Final = 1.0
 
 
+#: Lanes whose servers are remembered.
+_MOST_LANES: Final = 1000
 #: Is in the lane of pods that belong to a group and concern extenders, besides their names: one group at a time is tried.
 GROUP: Final = "pod group"
 _GROUP: Final[Lane] = frozenset((GROUP,))
@@ -110,6 +112,7 @@ class SerialGate:
         self._observed: Final = {e.name for e in filters if e.config.serial is None}
         #: Extenders whose pods are tried one after another now.
         self._places_by_name: Final = {e.name: e.places for e in extenders}
+        self._places_by_lane: Final[dict[Lane, frozenset[Places]]] = {}
         self._places: Final = tuple(dict.fromkeys(self._places_by_name.values()))
         for places in self._places:
             places.opened = self._tell
@@ -134,7 +137,7 @@ class SerialGate:
         closed = self._serial & self._attempts.keys()
         now = asyncio.get_running_loop().time()
         left = {places: places.left(now) for places in self._places}
-        if room and not closed and all(number > 0 for number in left.values()):
+        if room and not closed and min(left.values(), default=1) > 0:
             return None  # the first pod need not wait, and no other one is asked for
 
         def admits(queued: QueuedPod) -> bool:
@@ -163,8 +166,15 @@ class SerialGate:
                     return True
         return False
 
-    def _places_of(self, lane: Lane) -> set[Places]:
-        return {self._places_by_name[name] for name in lane if name in self._places_by_name}
+    def _places_of(self, lane: Lane) -> frozenset[Places]:
+        found = self._places_by_lane.get(lane)
+        if found is None:
+            by_name = self._places_by_name
+            found = frozenset(by_name[name] for name in lane if name in by_name)
+            if len(self._places_by_lane) >= _MOST_LANES:
+                self._places_by_lane.clear()
+            self._places_by_lane[lane] = found
+        return found
 
     def has_room(self, lane: Lane) -> bool:
         """Whether an attempt may begin at the servers of this lane."""

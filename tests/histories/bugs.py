@@ -11,7 +11,7 @@ import msgspec
 
 from app.extender.chain import ExtenderChain
 from app.extender.errors import ExtenderError
-from app.extender.limit import ConcurrencyLimit
+from app.extender.limit import Places
 from app.extender.transport import HTTPTransport
 from app.kube import client, watch, writer
 from app.kube.errors import Forbidden, NotFound, Unauthorized
@@ -276,7 +276,13 @@ def evictions_do_not_say_which_pod_they_mean():
 
 @bug
 def an_extender_is_called_as_often_as_there_are_pods():
-    yield mock.patch.object(ConcurrencyLimit, "limit", 1000)
+    def take(self, _now):
+        self._outside += 1
+        self.take()
+        return True
+
+    yield mock.patch.object(Places, "left", return_value=1000)
+    yield mock.patch.object(Places, "take_outside", take)
 
 
 @bug
