@@ -1,6 +1,7 @@
 """The command ``apiserver``: runs the embedded cluster alone."""
 
 import asyncio
+import dataclasses
 import functools
 import gc
 import signal
@@ -11,6 +12,7 @@ import click
 
 from app.cli.node_flags import made_nodes, node_flags
 from app.cli.process import GC_WHILE_FILLING, PORT, explained, run_loop
+from app.model.gates import VERSIONS as KUBERNETES
 from app.runtime import logs
 from app.sim import (
     ClusterOptions,
@@ -69,6 +71,13 @@ _option: Final = functools.partial(click.option, show_default=True)
     metavar="GROUP/VERSION=true",
     help=f"Version of the API to switch on: {' or '.join(VERSIONS)}.",
 )
+@click.option(
+    "--emulated-version",
+    type=click.Choice(KUBERNETES),
+    default=KUBERNETES[0],
+    show_default=True,
+    help="The version of Kubernetes that it says it is, which schedulers follow.",
+)
 @click.option("--debug", is_flag=True, help="Serve /debug/cluster/: faults and cuts on demand.")
 def _apiserver(
     *,
@@ -85,6 +94,7 @@ def _apiserver(
     grace_factor: float,
     feature_gates: tuple[str, ...],
     runtime_config: tuple[str, ...],
+    emulated_version: str,
     debug: bool,
     **given: Any,
 ) -> None:
@@ -97,6 +107,7 @@ def _apiserver(
         features = parse_features(feature_gates, runtime_config)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
+    features = dataclasses.replace(features, kubernetes=emulated_version)
     options = ClusterOptions(
         host=host,
         hosts=allowed_host,

@@ -9,10 +9,11 @@ import click
 import msgspec
 
 from app.cli.console import console
-from app.cli.flags import read_number
+from app.cli.flags import chosen, read_level, version_flags
 from app.cli.process import explained, printable, printable_json, run_loop
 from app.cli.run import serving_flags, serving_options
 from app.kube.errors import ConnectionSettingsError
+from app.model.features import FeaturesError
 from app.model.gotext import Duration, DurationError
 from app.plugins.registry import RegistryError
 from app.runtime import logs
@@ -32,6 +33,7 @@ _FOLDER: Final = click.Path(path_type=Path, file_okay=False)
 _EXPECTED: Final = (
     ConfigurationError,
     ConnectionSettingsError,
+    FeaturesError,
     JournalError,
     PluginError,
     RegistryError,
@@ -78,7 +80,7 @@ _EXPECTED: Final = (
     "-v",
     "--v",
     "verbosity",
-    type=read_number,
+    type=read_level,
     default="0",
     metavar="LEVEL",
     help="Verbosity of the log.",
@@ -94,10 +96,13 @@ def _shadow(context: click.Context, /, config: Path | None, **given: Any) -> Non
         return
     logs.configure(logging_format=given["logging_format"], verbosity=given["verbosity"])
     with explained(*_EXPECTED):
-        loaded = Loaded(Settings()) if config is None else load(config)
+        loaded = Loaded(Settings()) if config is None else load(config, features=None)
         for warning in loaded.warnings:
             log.warning("%s", warning.render(loaded.source))
+        version, gates = chosen(given)
         options = ShadowOptions(
+            version=version,
+            gates=gates,
             kubeconfig=given["kubeconfig"],
             imagines=given["world"] == "mine",
             journal=given["journal"],
@@ -108,7 +113,7 @@ def _shadow(context: click.Context, /, config: Path | None, **given: Any) -> Non
         context.exit(run_loop(run(loaded, options, _show)))
 
 
-_shadow.params += list(serving_flags())
+_shadow.params += [*version_flags(), *serving_flags()]
 
 
 def _show(line: str) -> None:

@@ -13,6 +13,7 @@ import uvloop
 from rich.console import Console
 
 from app.cli.console import console
+from app.cli.flags import chosen, version_flags
 from app.cli.node_flags import made_nodes, node_flags
 from app.cli.process import (
     GC_WHILE_FILLING,
@@ -22,6 +23,7 @@ from app.cli.process import (
     printable_json,
     run_loop,
 )
+from app.model.features import OLDEST, FeaturesError
 from app.plugins.registry import RegistryError
 from app.runtime.leaping import LeapingLoop
 from app.settings.problems import ConfigurationError
@@ -85,9 +87,19 @@ def _simulate(
     gc.set_threshold(*GC_WHILE_FILLING)
     # What the scheduler logs is not part of the answer: its reasons are.
     logging.getLogger().addHandler(logging.NullHandler())
-    expected = (ConfigurationError, RegistryError, ManifestError, ChildFailed, OSError)
+    expected = (
+        FeaturesError,
+        ConfigurationError,
+        RegistryError,
+        ManifestError,
+        ChildFailed,
+        OSError,
+    )
     with explained(*expected, status=NO_ANSWER):
+        version, gates = chosen(given)
         options = SimulationOptions(
+            version=version or OLDEST,
+            gates=gates,
             cluster=cluster,
             workload=workload,
             configuration=configured(config, extenders=given["extenders"]),
@@ -121,5 +133,7 @@ def _show(answer: SimulationResult, output: str) -> None:
     else:
         console().print(as_tables(msgspec.convert(printable_json(found), SimulationResult)))
 
+
+_simulate.params += list(version_flags())
 
 command: Final = _simulate

@@ -25,6 +25,8 @@ class Features:
 
     gates: frozenset[str] = frozenset()
     versions: frozenset[str] = frozenset()
+    kubernetes: str = "1.36"
+    """The version of Kubernetes that the server says it is."""
 
     def __contains__(self, gate: str) -> bool:
         return gate in self.gates

@@ -501,8 +501,7 @@ class DefaultPreemption:
         names = self._handle.rng.permutation(list(agreed)).tolist()
         losses = WholeLosses(self._groups, self._budgets)
         of = losses.of if self._groups.any_units else loss
-        # Nodes without victims first.
-        for name in sorted(names, key=lambda name: of(agreed[name]) if agreed[name].pods else ()):
+        for name in sorted(names, key=lambda name: of(agreed[name])):
             unchanged = before.get(name) == after.get(name)
             if unchanged or self._still_fits(pod, name, agreed[name]):
                 return name, self._whole(agreed[name])

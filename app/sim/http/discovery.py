@@ -7,17 +7,19 @@ import msgspec
 
 from app.sim.resources.kinds import Kind, KindTable, Subresource
 
+#: Of the documents that describe the API.
 VERSION: Final = "v1.36.0"
 
 _APIDISCOVERY: Final = "apidiscovery.k8s.io/v2"
 
 
-def version_info() -> dict[str, str]:
-    """The answer of ``/version``."""
+def version_info(kubernetes: str) -> dict[str, str]:
+    """The answer of ``/version`` of a server of this version of Kubernetes, such as ``1.36``."""
+    major, minor = kubernetes.split(".")
     return {
-        "major": "1",
-        "minor": "36",
-        "gitVersion": f"{VERSION}+aiokube-scheduler",
+        "major": major,
+        "minor": minor,
+        "gitVersion": f"v{kubernetes}.0+aiokube-scheduler",
         "gitCommit": "",
         "gitTreeState": "clean",
         "buildDate": "1970-01-01T00:00:00Z",

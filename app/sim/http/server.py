@@ -253,7 +253,7 @@ class Server:
         if path in _HEALTH_PATHS or path.startswith(("/livez/", "/readyz/", "/healthz/")):
             return web.Response(text="ok")
         if path == "/version":
-            return json_response(msgspec.json.encode(version_info()))
+            return json_response(msgspec.json.encode(version_info(self._api.features.kubernetes)))
         if path == "/openapi/v2":
             return web.Response(body=OPENAPI_V2, headers={"Content-Type": _OPENAPI_V2_TYPE})
         extra = self._extra(request.method, path, await request.read()) if self._extra else None

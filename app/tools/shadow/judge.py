@@ -20,6 +20,7 @@ from app.framework.diagnosis import Diagnosis
 from app.framework.handle import Effects, Eviction
 from app.framework.interface import PostFilterResult
 from app.framework.runner import Framework
+from app.model.features import RULES, Rule
 from app.model.pod import Pod
 from app.model.pod_groups import group_of
 from app.model.status import Code, SchedulingError
@@ -44,6 +45,7 @@ from app.tools.shadow.verdict import (
     NOT_COMPARABLE,
     NOTHING_FITS,
     OTHER_MESSAGE,
+    OTHER_RULE,
     OTHER_VICTIMS,
     RACE,
     SAME,
@@ -74,10 +76,11 @@ _OBSERVED: Final = 64
 
 
 class Alternative(NamedTuple):
-    """A profile in which the settings of these plugins are kube-scheduler's defaults."""
+    """A profile in which the settings of these plugins are kube-scheduler's defaults, or these rules of another version do not hold."""
 
     plugins: tuple[str, ...]
     framework: Framework
+    rules: tuple[Rule, ...] = ()
 
 
 class Profile(NamedTuple):
@@ -180,8 +183,13 @@ class Judge:
             yield
         last = last or (yield from self._decide(outcome, likely[0], explain=True))
         self._moments.claim_victims(outcome)
+        if last.kind == OTHER_RULE:
+            return last
         known = self.version.known(outcome.pod, last.plugins)
-        return msgspec.structs.replace(last, kind=NOT_COMPARABLE, change=known) if known else last
+        if known is None:
+            return last
+        kind = OTHER_RULE if known.rule else NOT_COMPARABLE
+        return msgspec.structs.replace(last, kind=kind, change=known.text)
 
     def _of_group(self, outcome: Outcome, verdict: Verdict) -> Verdict:
         """A pod of a group may differ because it was decided together with the others."""
@@ -435,12 +443,16 @@ class Judge:
         elif verdict.kind in {FITS, OTHER_MESSAGE}:
             plugins = plugins_of_message(verdict.message, verdict.message_here)
             verdict = msgspec.structs.replace(verdict, plugins=plugins)
-        for plugins, framework in self._profile(outcome).alternatives:
+        for plugins, framework, rules in self._profile(outcome).alternatives:
             yield
             other = yield from self._compare(outcome, framework)
-            if other.verdict.kind in _SETTLED:
-                said = f"{', '.join(plugins)} {_AS_DEFAULT}"
-                return msgspec.structs.replace(verdict, plugins=plugins, change=said)
+            if other.verdict.kind not in _SETTLED:
+                continue
+            if rules:
+                said = "; ".join(f"rule {rule}: {RULES[rule].text}" for rule in rules)
+                return msgspec.structs.replace(verdict, kind=OTHER_RULE, change=said)
+            said = f"{', '.join(plugins)} {_AS_DEFAULT}"
+            return msgspec.structs.replace(verdict, plugins=plugins, change=said)
         return verdict
 
     def _percentage_for(self, totals: Int64, at: int) -> int:

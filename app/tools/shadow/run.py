@@ -28,6 +28,7 @@ from app.kube.reviews import Reviews, reviewing
 from app.kube.transport import Reader
 from app.kube.watch_decoder import ResourceKind
 from app.model.clock import Clock
+from app.model.features import RECORDED, Features, known_in, version_for
 from app.model.objects import Node
 from app.model.pod import Pod
 from app.model.selectors import Labels
@@ -41,6 +42,7 @@ from app.runtime.limits import return_free_memory
 from app.runtime.signals import StopRequest
 from app.runtime.tasks import in_steps, spawn_eternal
 from app.scheduler import kinds
+from app.scheduler.api_version import server_version
 from app.scheduler.extenders import extender_configs
 from app.scheduler.profiles import plugin_names
 from app.serving.access import Authenticator, Authorizer
@@ -59,9 +61,8 @@ from app.tools.shadow.judge import Judge
 from app.tools.shadow.tally import Tally, WorldTally
 from app.tools.shadow.timeline import Entry, Outcome, Timeline
 from app.tools.shadow.verdict import NOT_COMPARABLE, Verdict
-from app.tools.shadow.versions import ServerVersion, version_of
+from app.tools.shadow.versions import version_of
 from app.tools.shadow.world import World, make_imagined_world, make_world
-from app.wire.sanitize import decode
 
 log = logging.getLogger(__name__)
 
@@ -87,9 +88,6 @@ _TICK: Final = 0.25
 _EARLY: Final = 100
 #: Thresholds of the garbage collector once the caches are filled.
 _GC_WHEN_FILLED: Final = (50_000, 20, 50)
-_VERSION: Final = msgspec.json.Decoder(ServerVersion)
-#: Characters of the server's version that are shown.
-_LONGEST_VERSION: Final = 64
 _DISTRIBUTION: Final = "aiokube-scheduler"
 _EXTENDED: Final = "the extender {} may not be asked"
 
@@ -106,6 +104,10 @@ class ShadowOptions:
     serving: ServingOptions = dataclasses.field(default_factory=ServingOptions)
     summary_seconds: float = 10.0
     """Between two summaries."""
+    version: str | None = None
+    """The version whose rules are followed; None for that of the API server."""
+    gates: Mapping[str, bool] = dataclasses.field(default_factory=dict)
+    """The feature gates that are set."""
 
 
 async def run(loaded: Loaded, options: ShadowOptions, show: Callable[[str], None]) -> int:
@@ -114,23 +116,49 @@ async def run(loaded: Loaded, options: ShadowOptions, show: Callable[[str], None
     Raises ConnectionSettingsError, PluginError, RegistryError, JournalError and ServingError.
     """
     with StopRequest().installed() as stop:
-        return await Shadow(loaded, options, SystemClock(), show).run(stop.requested)
+        theirs = await _asked(loaded, options)
+        return await Shadow(loaded, options, SystemClock(), show, theirs).run(stop.requested)
+
+
+async def _asked(loaded: Loaded, options: ShadowOptions) -> str:
+    """What the API server says it is, or why it says nothing. Raises ConnectionSettingsError."""
+    kubeconfig = options.kubeconfig or loaded.settings.configuration.client_connection.kubeconfig
+    connection = load_connection(kubeconfig=kubeconfig, wall=SystemClock().wall)
+    observer = ClientMetrics(MetricFamilies()).observer(connection.server)
+    async with read_only(
+        connection, agent=_agent("shadow"), observer=observer, failures=CredentialFailures()
+    ) as reader:
+        try:
+            return await server_version(reader)
+        except (KubeApiError, *UNREADABLE) as error:
+            return f"unknown ({error})"
 
 
 class Shadow:
     """One run of a shadow."""
 
     def __init__(
-        self, loaded: Loaded, options: ShadowOptions, clock: Clock, show: Callable[[str], None]
+        self,
+        loaded: Loaded,
+        options: ShadowOptions,
+        clock: Clock,
+        show: Callable[[str], None],
+        server: str = "v1.36.0",
     ) -> None:
+        """``server``: the version of the API server. Raises FeaturesError."""
+        theirs = Features.of(version_for(server))
+        version = options.version or theirs.version
+        self.features: Final = Features.of(version, known_in(version, options.gates))
         self._settings: Final = loaded.settings
         self._options: Final = options
         self._clock: Final = clock
         self._show: Final = show
         self._rng, _ = make_rng()
         classes = registry.registry(entry_points(group=registry.GROUP))
-        self._profiles: Final = loaded.to_plain(registry.capabilities(classes))
-        self.world: Final[World] = make_world(self._profiles, classes, self._rng)
+        self._profiles: Final = loaded.to_plain(registry.capabilities(classes), self.features)
+        self.world: Final[World] = make_world(
+            self._profiles, classes, self._rng, self.features, theirs
+        )
         #: The URL of each extender that takes part in decisions, and which pods concern it.
         self._extenders: Final = [
             (config.name, Interest(config, self._labels_of_namespace))
@@ -141,6 +169,8 @@ class Shadow:
         self._judge: Final = Judge(
             self.timeline, self.world.profiles, self._rng, incomparable=self._incomparable
         )
+        self._told: Final = server
+        self._judge.version = version_of(server, self.features, self._resizing)
         self._imagined: Final = self._make_imagined(classes) if options.imagines else None
         self._journal: Final = (
             None if options.journal is None else Journal(options.journal, options.journal_bytes)
@@ -161,7 +191,7 @@ class Shadow:
         config = self._settings.configuration
         times = RetryTimes(config.pod_initial_backoff_seconds, config.pod_max_backoff_seconds)
         return ImaginedCluster(
-            make_imagined_world(self._profiles, classes, times, self._rng),
+            make_imagined_world(self._profiles, classes, times, self._rng, self.features),
             self.world.state,
             self._rng,
             follows=lambda pod: bool(self._incomparable(pod)),
@@ -199,7 +229,7 @@ class Shadow:
     def _start(self, group: asyncio.TaskGroup, reader: Reader) -> list[asyncio.Task[None]]:
         self._informers = self._make_informers(reader)
         work = {f"watch {each.kind.name}": each.run() for each in self._informers}
-        work |= {"judge": self._run(reader), "summary": self._summarize()}
+        work |= {"judge": self._run(), "summary": self._summarize()}
         work |= {"event loop lag": self._lag.run(), "free memory": return_free_memory()}
         if self._journal is not None:
             work["journal"] = self._journal.run()
@@ -214,7 +244,7 @@ class Shadow:
         foreign = not plugins <= IN_TREE_CAPABILITIES.keys()
         watched: list[tuple[type, ResourceKind[Any]]] = [
             (Node, kinds.nodes(keep_raw=False)),
-            (Pod, kinds.pods(keep_raw=False, keep_bound_raw=False)),
+            (Pod, kinds.pods(keep_raw=False, keep_bound_raw=False, features=self.features)),
             *kinds.others(plugins, foreign=foreign, features=kinds.GROUP_GATES),
         ]
         return [self._make_informer(model, kind, reader) for model, kind in watched]
@@ -256,12 +286,12 @@ class Shadow:
 
     # ------------------------------------------------------------ verdicts
 
-    async def _run(self, reader: Reader) -> None:
+    async def _run(self) -> None:
         await wait_synced(self._informers)
         gc.freeze()
         gc.set_threshold(*_GC_WHEN_FILLED)
         self._live = True
-        await self._greet(reader)
+        self._greet()
         while True:
             while not self.timeline.ahead:
                 self._arrived.clear()
@@ -312,7 +342,10 @@ class Shadow:
 
     def _record(self, entry: Entry, verdict: Verdict) -> None:
         lag = self._clock.steady() - entry.at
-        verdict = msgspec.structs.replace(verdict, at=round(entry.at, 3), lag=round(lag, 3))
+        rules = "" if self.features == RECORDED else str(self.features)
+        verdict = msgspec.structs.replace(
+            verdict, rules=rules, at=round(entry.at, 3), lag=round(lag, 3)
+        )
         self.tally.count(verdict)
         if self._journal is not None:
             self._journal.put(verdict)
@@ -363,16 +396,16 @@ class Shadow:
 
     # ------------------------------------------------------------ for people
 
-    async def _greet(self, reader: Reader) -> None:
-        try:
-            answer = await reader.get("/version")
-            told = decode(_VERSION, answer.body).git_version[:_LONGEST_VERSION]
-        except (KubeApiError, *UNREADABLE) as error:
-            told = f"unknown ({error})"
-        self._judge.version = version_of(told)
+    def _resizing(self) -> bool:
+        """Whether any pod is in a resize."""
+        return any(pod.resized is not None for pod in self.world.state.pods.values())
+
+    def _greet(self) -> None:
         names = ", ".join(profile.scheduler_name for profile in self._profiles)
         state = self.world.state
-        self._show(f"API server {told}; judging the pods of {names}")
+        self._show(
+            f"API server {self._told}; judging the pods of {names} by the rules of {self.features}"
+        )
         for line in self._judge.version.lines:
             self._show(line)
         self._show(f"{state.table.node_count} nodes, {len(state.pods)} pods; nothing is written")

@@ -16,6 +16,7 @@ OTHER_MESSAGE: Final = "other-message"
 OTHER_VICTIMS: Final = "other-victims"
 VOLUMES: Final = "volumes"
 DEVICES: Final = "devices"
+OTHER_RULE: Final = "other-rule"
 NOT_COMPARABLE: Final = "not-comparable"
 UNEXPLAINED: Final = "unexplained"
 
@@ -32,6 +33,7 @@ CLASSES: Final = (
     OTHER_VICTIMS,
     VOLUMES,
     DEVICES,
+    OTHER_RULE,
     NOT_COMPARABLE,
     UNEXPLAINED,
 )
@@ -72,6 +74,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_de
     """The message of this configuration, if no node or not that node fits."""
     victims: tuple[str, ...] = ()
     victims_here: tuple[str, ...] = ()
+    rules: str = ""
+    """The version of Kubernetes whose rules decided here; empty for 1.36."""
     at: float = 0.0
     """When the outcome arrived, in seconds since the epoch."""
     lag: float = 0.0

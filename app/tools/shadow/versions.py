@@ -1,14 +1,15 @@
 """Differences between versions of kube-scheduler that are known, and do not count as differences of a configuration.
 
-This scheduler decides as kube-scheduler 1.36 does. A cluster of another version may decide otherwise for that reason alone.
+A shadow decides by the rules of the cluster's version, from 1.36 to 1.38, or by those of --emulated-version: then each decision that
+these rules change has their name (the upgrade preview). Clusters of other versions may decide otherwise for that reason alone.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-import msgspec
-
+from app.model.features import OLDEST, RULES, Features, Rule, version_for
+from app.model.gates import VERSIONS
 from app.model.pod import Pod
 
 _OURS: Final = (1, 36)
@@ -20,12 +21,6 @@ _DEVICES: Final = re.compile(
 _PLACEMENT: Final = re.compile(r" ?preemption: found a potential placement for pod on node .*$")
 
 
-class ServerVersion(msgspec.Struct, frozen=True, rename="camel"):
-    """The answer of ``/version``, as far as it is used."""
-
-    git_version: str = "?"
-
-
 class KnownDifference(NamedTuple):
     """A difference that another version makes."""
 
@@ -33,6 +28,8 @@ class KnownDifference(NamedTuple):
     text: str
     #: Whether it may change the decision on a pod.
     concerns: Callable[[Pod], bool]
+    #: Whether it is a rule that is followed here.
+    rule: bool = False
 
 
 class Version(NamedTuple):
@@ -50,16 +47,12 @@ class Version(NamedTuple):
             return message
         return _PLACEMENT.sub("", _DEVICES.sub("", message)).rstrip()
 
-    def known(self, pod: Pod, plugins: Sequence[str]) -> str:
-        """Why a difference through these plugins does not count; empty if it does."""
+    def known(self, pod: Pod, plugins: Sequence[str]) -> KnownDifference | None:
+        """The difference between versions that explains one through these plugins; None if there is none."""
         for difference in self.differences:
             if difference.plugin in plugins and difference.concerns(pod):
-                return difference.text
-        return ""
-
-
-def _has_volumes(pod: Pod) -> bool:
-    return bool(pod.template.volumes)
+                return difference
+        return None
 
 
 def _of_devices(pod: Pod) -> bool:
@@ -85,49 +78,52 @@ _BEFORE_34: Final = (
         lambda pod: pod.spec.resources is not None,
     ),
 )
-_SINCE_37: Final = (
-    KnownDifference(
-        "VolumeBinding",
-        "1.37 scores nodes by the storage that is left for unbound claims",
-        _has_volumes,
-    ),
-    KnownDifference(
-        "NodeVolumeLimits",
-        "1.37 refuses nodes without a CSI driver that asks for it",
-        _has_volumes,
-    ),
-    KnownDifference(
-        "ImageLocality",
-        "1.37 counts image volumes among the images",
-        lambda pod: bool(pod.spec.volumes),
-    ),
-    KnownDifference(
-        "InterPodAffinity",
-        "1.37 reads namespace selectors of affinity terms once only",
-        lambda pod: pod.template.has_affinity,
-    ),
-)
 
 
 def _shown(number: tuple[int, ...]) -> str:
     return ".".join(map(str, number))
 
 
-def version_of(text: str) -> Version:
-    """What is known of a server's version, such as ``v1.36.2``."""
+def version_of(
+    text: str, here: Features | None = None, resizing: Callable[[], bool] = lambda: False
+) -> Version:
+    """What is known of a server's version, such as ``v1.36.2``.
+
+    ``here``: the rules that hold here; None for those of the server. ``resizing``: whether any pod is in a resize.
+    """
     found = _VERSION.match(text)
-    number = (int(found[1]), int(found[2])) if found else _OURS
+    theirs = Features.of(version_for(text))
+    here = theirs if here is None else here
+    changed = here.changed_to(theirs)
+    lines = [_difference(rule, here, theirs) for rule in changed]
     if found is None:
-        return Version(("The version of the API server is unknown: it is taken for 1.36.",))
-    if number == _OURS:
-        return Version()
-    known = (
-        _SINCE_37 if number > _OURS else (*_BEFORE_36, *(_BEFORE_34 if number < (1, 34) else ()))
-    )
-    lines = [f"Does not count: {each.text}." for each in known]
-    lines.append(
-        f"Does not count: {_shown(min(number, (1, 37)))} has other texts about devices and preemption in messages."
-    )
-    if number != (1, 37):
-        lines.append("Further differences between 1.36 and this version are not known: they count.")
-    return Version(tuple(lines), known, other_messages=True)
+        lines.append(f"The version of the API server is unknown: it is taken for {OLDEST}.")
+    number = (int(found[1]), int(found[2])) if found else _OURS
+    known: tuple[KnownDifference, ...] = ()
+    if number < _OURS:
+        known = (*_BEFORE_36, *(_BEFORE_34 if number < (1, 34) else ()))
+        lines += [f"Does not count: {each.text}." for each in known]
+        lines.append(
+            f"Does not count: {_shown(number)} has other texts about devices and preemption in messages."
+        )
+    if _shown(number) not in VERSIONS:
+        lines.append(
+            f"Further differences between {here.version} and this version are not known: they count."
+        )
+    if Rule.SumsOfResize in changed:
+        known = (*known, *_resizes(resizing))
+    texts = number < _OURS or not {Rule.QuietDevices, Rule.PreemptionMessage}.isdisjoint(changed)
+    return Version(tuple(lines), known, other_messages=texts)
+
+
+def _difference(rule: Rule, here: Features, theirs: Features) -> str:
+    newer, older = (here, theirs) if rule in here.rules else (theirs, here)
+    return f"By the rules of {newer.version}, not by those of {older.version}: {RULES[rule].text} ({rule})."
+
+
+def _resizes(resizing: Callable[[], bool]) -> Iterator[KnownDifference]:
+    """How pods in a resize count is decided when they are read, so no other decision can be tried."""
+    facts = RULES[Rule.SumsOfResize]
+    for plugin in facts.plugins:
+        text = f"rule {Rule.SumsOfResize}: {facts.text}"
+        yield KnownDifference(plugin, text, lambda _: resizing(), rule=True)

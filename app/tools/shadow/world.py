@@ -10,6 +10,7 @@ import numpy as np
 from app.framework.args import DefaultPreemptionArgs
 from app.framework.args import Profile as PlainProfile
 from app.framework.runner import Framework
+from app.model.features import RECORDED, RULES, Features, Rule
 from app.model.pod import Pod
 from app.plugins.default_preemption import DefaultPreemption
 from app.plugins.registry import IN_TREE
@@ -44,15 +45,24 @@ class World(NamedTuple):
 
 
 def make_world(
-    profiles: Sequence[PlainProfile], classes: Mapping[str, type], rng: np.random.Generator
+    profiles: Sequence[PlainProfile],
+    classes: Mapping[str, type],
+    rng: np.random.Generator,
+    features: Features = RECORDED,
+    theirs: Features | None = None,
 ) -> World:
-    """An empty world. Raises PluginError."""
+    """An empty world. Raises PluginError.
+
+    ``features``: the rules that hold here, ``theirs`` those of the cluster's version; None: the same.
+    """
     if classes.get(_PREEMPTION) is DefaultPreemption:
         classes = {**classes, _PREEMPTION: _PausingPreemption}
     table, cluster, pods = NodeTable(), Cluster(), dict[str, Pod]()
     nominator = Nominator(pods)
 
-    def build(profile: PlainProfile, plugins: Collection[str] = ()) -> Framework:
+    def build(
+        profile: PlainProfile, plugins: Collection[str] = (), otherwise: Collection[Rule] = ()
+    ) -> Framework:
         return build_framework(
             _with_all_candidates(profile),
             {**classes, **{name: IN_TREE[name] for name in plugins if name in IN_TREE}},
@@ -60,15 +70,20 @@ def make_world(
             cluster=cluster,
             nominator=nominator,
             rng=rng,
+            features=msgspec.structs.replace(features, rules=features.rules ^ set(otherwise)),
         )
 
+    changed = () if theirs is None else features.changed_to(theirs)
     made: dict[str, Profile] = {}
     for profile in profiles:
         preemption = profile.plugin_config.get(_PREEMPTION)
         made[profile.scheduler_name] = Profile(
             build(profile),
             profile.percentage_of_nodes_to_score or 0,
-            _alternatives(profile, classes, build),
+            [
+                *(Alternative((), build(profile, (), some), some) for some in _sets(changed)),
+                *_alternatives(profile, classes, build),
+            ],
             preemption
             if isinstance(preemption, DefaultPreemptionArgs)
             else DefaultPreemptionArgs(),
@@ -88,11 +103,18 @@ def make_imagined_world(
     classes: Mapping[str, type],
     times: RetryTimes,
     rng: np.random.Generator,
+    features: Features = RECORDED,
 ) -> ImaginedWorld:
     """An empty imagined world. Raises PluginError."""
 
     queue = functools.partial(SchedulingQueue, times=times)
-    return ImaginedWorld(*build_state(profiles, classes, queue, rng=rng))
+    return ImaginedWorld(*build_state(profiles, classes, queue, rng=rng, features=features))
+
+
+def _sets(rules: Sequence[Rule]) -> list[tuple[Rule, ...]]:
+    """The rules that change decisions by plugins, each alone, then all of them."""
+    deciding = tuple(rule for rule in rules if RULES[rule].plugins)
+    return [*((rule,) for rule in deciding), *([deciding] if len(deciding) > 1 else [])]
 
 
 def _with_all_candidates(profile: PlainProfile) -> PlainProfile:

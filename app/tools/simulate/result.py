@@ -5,6 +5,8 @@ Amounts are in the scheduler's units: thousandths for cpu, bytes for memory and 
 
 import msgspec
 
+from app.model.features import OLDEST
+
 #: Increased when a field of the JSON is removed or changes its meaning; fields may be added without that.
 VERSION = 1
 
@@ -148,6 +150,8 @@ class SimulationResult(_JsonStruct, frozen=True, kw_only=True):
     """Objects of kinds that scheduling does not read, by kind."""
     extenders_left_out: list[str]
     warnings: list[str]
+    rules: str = OLDEST
+    """The version of kube-scheduler whose rules decided."""
 
     @property
     def pending(self) -> int:

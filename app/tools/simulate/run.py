@@ -10,13 +10,14 @@ import dataclasses
 import math
 import re
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
 
 from rich.console import Console
 
+from app.model.features import OLDEST, Features, known_in
 from app.runtime.clock import SystemClock
 from app.runtime.leaping import LoopClock
 from app.sim import ClusterOptions, EmbeddedCluster, KubeletOptions, ManifestError, NodeOptions
@@ -53,6 +54,10 @@ class SimulationOptions:
     """The port of the embedded API server, which listens if extenders are called; 0 takes any free one."""
     timeout: float = 120.0
     """Seconds until every pod must be bound or rejected."""
+    version: str = OLDEST
+    """The version of kube-scheduler whose rules are followed."""
+    gates: Mapping[str, bool] = dataclasses.field(default_factory=dict)
+    """The feature gates that are set, besides those that the groups of the dump need."""
 
 
 async def simulate(options: SimulationOptions, console: Console) -> SimulationResult | None:
@@ -101,7 +106,7 @@ class _Simulation:
                 configuration.settings,
                 InProcess(cluster),
                 self._clock,
-                gates=used.features.gates,
+                features=self._features(used.features.gates),
             ) as scheduler:
                 quiescence = Quiescence(cluster, tracker, groups, scheduler, self._now)
                 is_complete = await self._act(loader, tracker, given, quiescence)
@@ -117,7 +122,14 @@ class _Simulation:
                 passed_over=dict(sorted((dump.passed_over + given.passed_over).items())),
                 extenders_left_out=list(configuration.left_out),
                 warnings=list(configuration.warnings),
+                rules=self._options.version,
             )
+
+    def _features(self, gates: Iterable[str]) -> Features:
+        """The rules that hold, with these gates unless a flag sets them otherwise. Raises FeaturesError."""
+        version = self._options.version
+        known = known_in(version, dict.fromkeys(gates, True))
+        return Features.of(version, known | dict(self._options.gates))
 
     async def _act(
         self, loader: Loader, tracker: PodTracker, given: Manifests, quiescence: "Quiescence"

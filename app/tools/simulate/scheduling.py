@@ -10,6 +10,7 @@ from app.extender.memory import AnswerMemory
 from app.kube.events import EventRecorder
 from app.kube.transport import Transport
 from app.model.clock import Clock
+from app.model.features import Features
 from app.model.selectors import Labels
 from app.observe.telemetry import Telemetry
 from app.plugins import registry
@@ -56,9 +57,9 @@ class SimulatedScheduler:
 
 @contextlib.asynccontextmanager
 async def scheduling(
-    settings: Settings, transport: Transport, clock: Clock, *, gates: frozenset[str]
+    settings: Settings, transport: Transport, clock: Clock, *, features: Features
 ) -> AsyncIterator[SimulatedScheduler]:
-    """Schedules for the length of the block, with these feature gates turned on. Raises ConfigurationError, PluginError."""
+    """Schedules for the length of the block, by these rules. Raises ConfigurationError, PluginError."""
     rng, _ = make_rng()
     telemetry = Telemetry(clock, rng.spawn(1)[0])
     limits = take_limits()
@@ -81,7 +82,7 @@ async def scheduling(
                 runtime=Runtime(group, clock, rng.spawn(1)[0], telemetry, budgets),
                 api=ApiServer(transport, events, lambda: True),
                 chain=chain,
-                features=gates,
+                features=features,
             )
             running.append(scheduler)
             scheduler.start_watching()

@@ -1,25 +1,35 @@
-"""Known differences of other versions do not count."""
+"""Versions of Kubernetes: their rules, what the rules of another one would change, and known differences that do not count."""
 
+import numpy as np
 import pytest
 
 from app.framework.testing import make_pod
+from app.model.features import RECORDED, Features
+from app.model.objects import Namespace, ObjectMeta
 from app.model.pod import Pod
+from app.plugins import registry
+from app.settings.load import load
 from app.tools.shadow.versions import Version, version_of
-from tests.core.shadow.playing import Player, world
+from app.tools.shadow.world import make_world
+from tests.core.shadow.playing import HEAD, Player
 
 MESSAGE = "0/1 nodes are available: 1 Insufficient cpu. {}preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
 
 
-@pytest.mark.parametrize("text", ["v1.36.2", "1.36", "v1.36.0+aiokube-scheduler"])
-def test_1_36_has_no_differences(text):
+@pytest.mark.parametrize("text", ["v1.36.2", "1.36", "v1.37.1", "v1.38.0-alpha.2"])
+def test_by_the_rules_of_its_version_a_cluster_has_no_differences(text):
     assert version_of(text) == Version()
 
 
-def test_later_versions_name_what_does_not_count():
-    lines = version_of("v1.37.1").lines
-    assert len(lines) == 5
-    assert all(line.startswith("Does not count: ") for line in lines)
-    assert len(version_of("v1.38.0").lines) == 6
+def test_rules_of_another_version_are_named():
+    newer = version_of("v1.36.2", Features.of("1.37")).lines
+    assert len(newer) == len(Features.of("1.37").rules)
+    assert (
+        "By the rules of 1.37, not by those of 1.36: nodes are scored by the storage that is left for unbound claims "
+        "(storage-scores)." in newer
+    )
+    assert version_of("v1.37.0", RECORDED).lines == newer
+    assert len(version_of("v1.39.0").lines) == 1
 
 
 def test_an_unknown_version_is_taken_for_1_36():
@@ -54,7 +64,7 @@ def test_pod_level_resources_do_not_count_before_1_34():
 
 def test_messages_are_compared_without_what_1_37_writes_otherwise():
     old, new = MESSAGE.format("no new claims to deallocate, "), MESSAGE.format("")
-    later = version_of("v1.37.0")
+    later = version_of("v1.36.0", Features.of("1.37"))
     assert later.comparable(old) == later.comparable(new)
     assert version_of("v1.36.0").comparable(old) != version_of("v1.36.0").comparable(new)
     placed = "0/1 nodes are available: 1 Insufficient cpu."
@@ -64,21 +74,59 @@ def test_messages_are_compared_without_what_1_37_writes_otherwise():
     assert later.comparable(more) == placed
 
 
-def test_a_difference_counts_only_where_the_version_makes_none():
-    later = version_of("v1.37.0")
-    volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]
-    with_claim = make_pod(spec={"volumes": volumes, "containers": [{"name": "c", "image": "i"}]})
-    assert later.known(with_claim, ("VolumeBinding",))
-    assert not later.known(make_pod(), ("VolumeBinding",))
-    assert not later.known(with_claim, ("NodeResourcesFit",))
+CLAIM = {"containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "9"}}}]}
 
 
-def test_a_known_message_of_1_37_is_the_same():
-    player = Player(world(), world())
-    player.judge.version = version_of("v1.37.0")
+def preview(newer="1.37", older="1.36"):
+    """A cluster of one version, and a shadow with the rules of another."""
+    here, theirs = Features.of(newer), Features.of(older)
+    classes = registry.registry()
+    profiles = load(HEAD).to_plain(registry.capabilities(classes), here)
+    rng = np.random.default_rng(1)
+    player = Player(
+        make_world(profiles, classes, rng, theirs), make_world(profiles, classes, rng, here, theirs)
+    )
+    player.judge.version = version_of(f"v{older}.0", here, lambda: True)
+    return player
+
+
+def test_a_message_of_another_version_is_the_same():
+    player = preview()
     player.node("a")
-    large = {"containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "9"}}}]}
-    pod = player.pod("p", spec=large)
-    player.show(Pod, pod, player.refused(pod, MESSAGE.format("")))
+    pod = player.pod("p", spec=CLAIM)
+    player.show(Pod, pod, player.refused(pod, MESSAGE.format("no new claims to deallocate, ")))
     (verdict,) = player.catch_up()
     assert verdict.kind == "same"
+
+
+TERM = {
+    "topologyKey": "kubernetes.io/hostname",
+    "labelSelector": {"matchLabels": {"app": "web"}},
+    "namespaceSelector": {"matchExpressions": [{"key": "team", "operator": "DoesNotExist"}]},
+}
+
+
+@pytest.mark.parametrize(("newer", "older"), [("1.37", "1.36"), ("1.36", "1.37")])
+def test_a_pod_that_would_move_has_the_rule_that_moves_it(newer, older):
+    player = preview(newer, older)
+    player.tell(
+        Namespace, None, Namespace(metadata=ObjectMeta(name="default", labels={"team": "a"}))
+    )
+    player.node("a", labels={"kubernetes.io/hostname": "a"})
+    player.schedule("web", labels={"app": "web"})
+    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [TERM]}}
+    player.schedule("p", spec={"affinity": affinity, "containers": [{"name": "c", "image": "i"}]})
+    player.schedule("other")
+    verdicts = {verdict.pod: verdict for verdict in player.catch_up()}
+    assert verdicts["default/web"].kind == verdicts["default/other"].kind == "same"
+    assert verdicts["default/p"].kind == "other-rule"
+    assert verdicts["default/p"].change.startswith("rule namespaces-once: a namespace selector")
+
+
+def test_what_a_pod_in_a_resize_takes_may_explain_resources():
+    version = version_of("v1.36.2", Features.of("1.37"), lambda: True)
+    known = version.known(make_pod(), ("NodeResourcesFit",))
+    assert known is not None
+    assert known.rule
+    assert not version.known(make_pod(), ("VolumeBinding",))
+    assert not version_of("v1.36.2", Features.of("1.37")).known(make_pod(), ("NodeResourcesFit",))

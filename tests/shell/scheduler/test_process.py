@@ -41,13 +41,14 @@ async def test_work_that_ends_by_itself():
     assert done == [100.0]
 
 
-@pytest.mark.parametrize("end", ["stop", "lease lost"])
+@pytest.mark.parametrize("end", ["stop", "lease lost", "API server upgraded"])
 @pytest.mark.parametrize("before", [True, False])
 async def test_work_ends_with_a_request_to_stop_and_with_leading(end, before, looptime):
     """Not only once the lease has been released, which takes up to five seconds."""
     stop, done = asyncio.Event(), []
     started = process(stop)
-    event = stop if end == "stop" else started._stopped_leading
+    ends = {"stop": stop, "lease lost": started._stopped_leading}
+    event = ends.get(end, started._outdated)
     if before:
         event.set()
     else:
@@ -117,3 +118,32 @@ async def test_requests_wait_for_the_first_pods_but_not_for_long(
     with pytest.raises(ImportedError):
         await process(asyncio.Event())._answer(scheduler, None, None, ())
     assert looptime == min(caught_up_after, ANSWERING_DELAY)
+
+
+@pytest.mark.parametrize(
+    ("ends", "stopped", "status"),
+    [
+        ([EXIT_STOPPED, EXIT_STOPPED, EXIT_LOST], 3, EXIT_LOST),
+        ([EXIT_STOPPED, EXIT_STOPPED], 2, EXIT_STOPPED),
+        ([EXIT_LOST], 1, EXIT_LOST),
+    ],
+)
+async def test_after_an_upgrade_another_process_begins(monkeypatch, ends, stopped, status):
+    """One that ended without being asked to has seen an upgrade; the last one of the list is asked to stop."""
+    begun = []
+
+    class One:
+        def __init__(self, _loaded, _options, stop, _clock):
+            begun.append(self)
+            self._stop = stop
+
+        async def run(self):
+            if len(begun) == stopped:
+                self._stop.set()
+            return ends[len(begun) - 1]
+
+    monkeypatch.setattr(processes, "Process", One)
+    for name in ("freeze", "unfreeze", "set_threshold"):  # of the test's process
+        monkeypatch.setattr(processes.gc, name, lambda *_: None)
+    assert await processes.run(load(CONFIG), RunOptions()) == status
+    assert len(begun) == len(ends)

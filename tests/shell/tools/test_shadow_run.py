@@ -10,10 +10,11 @@ from click.testing import CliRunner
 
 from app.cli.root import main
 from app.framework.testing import make_pod
-from app.kube.errors import ConnectionFailed
+from app.kube.errors import UNREADABLE, ConnectionFailed, KubeApiError
 from app.kube.transport import Response
 from app.model.pod import Pod
 from app.runtime.clock import SystemClock
+from app.scheduler.api_version import server_version
 from app.settings.load import Loaded, Settings
 from app.state.scheduler_state import Change
 from app.tools.shadow.run import Shadow, ShadowOptions
@@ -46,14 +47,17 @@ class Server:
         (b"\xff\xfe", "API server unknown"),
         (b"[" * 100_000, "API server unknown"),
         (b"", "API server unknown"),
-        (b"{}", "API server ?;"),
+        (b"{}", "API server ;"),
         (ConnectionFailed("no answer", sent=False), "API server unknown (no answer)"),
     ],
 )
 async def test_a_strange_version_is_told(answer, said):
     lines = []
-    shadow = Shadow(Loaded(Settings()), ShadowOptions(), SystemClock(), lines.append)
-    await shadow._greet(Server(answer))
+    try:
+        told = await server_version(Server(answer))
+    except (KubeApiError, *UNREADABLE) as error:
+        told = f"unknown ({error})"
+    Shadow(Loaded(Settings()), ShadowOptions(), SystemClock(), lines.append, told)._greet()
     assert lines[0].startswith(said)
     assert lines[-1].endswith("nothing is written")
 
@@ -110,7 +114,7 @@ async def test_changes_that_come_one_after_another_are_taken_over_together(monke
         monkeypatch.setattr(gc, name, lambda *_: None)
     monkeypatch.setattr(shadow.timeline, "advance", advancing)
     monkeypatch.setattr(shadow, "_catch_up", catching_up)
-    running = asyncio.create_task(shadow._run(Server(b"{}")))
+    running = asyncio.create_task(shadow._run())
     await asyncio.sleep(0.001)
     for number in range(500):
         shadow._take(Change(Pod, None, make_pod(f"p{number}")))
