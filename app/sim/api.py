@@ -4,13 +4,12 @@ Everything here is synchronous: a request is admitted, validated and written wit
 between. The HTTP handlers call it, and so do the pretending kubelets and tests.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, Literal
 
 import msgspec
 
-from app.model.timestamps import format_time
 from app.sim.errors import (
     ApiError,
     Cause,
@@ -27,6 +26,7 @@ from app.sim.errors import (
     unsupported_media_type,
 )
 from app.sim.features import NO_FEATURES, Features
+from app.sim.lookup import Lookup
 from app.sim.objects import generated_name, is_being_deleted, new_uid, normalised
 from app.sim.patches.json_patch import apply_json_patch, apply_merge_patch
 from app.sim.patches.merge_keys import struct_of
@@ -43,13 +43,8 @@ from app.sim.resources.event_versions import EVENTS_V1, event_mistakes, shown, s
 from app.sim.resources.kinds import (
     EVENTS,
     NAMESPACES,
-    PRIORITY_CLASSES,
     RESOURCE_QUOTAS,
-    RUNTIME_CLASSES,
-    STORAGE_CLASSES,
     Kind,
-    KindTable,
-    is_stored,
 )
 from app.sim.resources.pod_groups import GroupWorkloadStrategy, PodGroupStrategy
 from app.sim.resources.pods import PodStrategy
@@ -71,7 +66,7 @@ from app.sim.resources.strategy import (
 )
 from app.sim.resources.validation import metadata_mistakes, metadata_update_mistakes
 from app.sim.resources.workloads import WorkloadStrategy
-from app.sim.store import Key, Object, ObjectStore, Record
+from app.sim.store import Key, Object, Record
 
 _STRATEGIES: Final[Mapping[str, KindStrategy]] = {
     "pods": PodStrategy(),
@@ -124,7 +119,7 @@ _SERVER_OWNED: Final = (
 _decode: Final = msgspec.json.Decoder().decode
 
 
-class Api:
+class Api(Lookup):
     """The objects of the cluster and the rules by which they change."""
 
     def __init__(
@@ -134,44 +129,8 @@ class Api:
         history_limit: int = 10_000,
         features: Features = NO_FEATURES,
     ) -> None:
-        self.features = features
-        self.kinds = KindTable(features.versions)
-        resources = {kind.storage for kind in self.kinds if is_stored(kind)}
-        self.store = ObjectStore(resources, history_limit=history_limit)
+        super().__init__(now=now, history_limit=history_limit, features=features)
         self.quota_use = QuotaUse(self.store)
-        self.now = now
-
-    def timestamp(self) -> str:
-        """The present time, as RFC 3339."""
-        return format_time(self.now())
-
-    def priority_classes(self) -> Iterable[Object]:
-        """All PriorityClass objects."""
-        return (record.value for record in self.store[PRIORITY_CLASSES.storage].records.values())
-
-    def runtime_class(self, name: str) -> Object | None:
-        """The RuntimeClass of this name, if there is one."""
-        record = self.find(RUNTIME_CLASSES, "", name)
-        return None if record is None else record.value
-
-    def storage_classes(self) -> Iterable[Object]:
-        """All StorageClass objects."""
-        return (record.value for record in self.store[STORAGE_CLASSES.storage].records.values())
-
-    def namespace_labels(self, name: str) -> Mapping[str, str]:
-        """The labels of a namespace."""
-        labels: Mapping[str, str] = self.get(NAMESPACES, "", name).value["metadata"]["labels"]
-        return labels
-
-    def find(self, kind: Kind, namespace: str, name: str) -> Record | None:
-        return self.store.find(kind.storage, (namespace, name))
-
-    def get(self, kind: Kind, namespace: str, name: str) -> Record:
-        """Returns an object. Raises 404."""
-        record = self.find(kind, namespace, name)
-        if record is None:
-            raise not_found(kind, name)
-        return record
 
     def write(self, kind: Kind, value: Object, *, dry_run: bool = False) -> Record:
         """Stores a complete object. ``value`` and its metadata must not be changed afterwards."""
@@ -198,7 +157,7 @@ class Api:
         if existing is not None:
             raise already_exists(kind, key[1], is_going=is_being_deleted(existing.value))
         if kind.namespaced and self.store[RESOURCE_QUOTAS.storage].records:
-            admit_quota(self, kind, value)
+            admit_quota(self, self.quota_use, kind, value)
         return self.write(kind, value, dry_run=dry_run)
 
     def restore(self, kind: Kind, namespace: str, body: Any) -> Record:

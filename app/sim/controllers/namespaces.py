@@ -81,6 +81,6 @@ class ResourceQuotaController(Controller[str]):
 
     def reconcile(self, key: str) -> None:
         for record in list(self._quotas.ordered(namespace=key)):
-            status = quota_status(self._api, record)
+            status = quota_status(self._api.quota_use, record)
             if status != record.value.get("status"):
                 self._api.write_status(RESOURCE_QUOTAS, record.value, status)

@@ -2,17 +2,15 @@
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from app.sim.errors import Cause, invalid_value, required
+from app.sim.lookup import Lookup
 from app.sim.objects import transition_time
 from app.sim.resources.kinds import KINDS, Kind
 from app.sim.resources.strategy import KindStrategy
 from app.sim.resources.validation import name_mistakes
 from app.sim.store import Object
-
-if TYPE_CHECKING:
-    from app.sim.api import Api
 
 _GROUPS: Final = {kind.group for kind in KINDS}
 _IMMUTABLE: Final = (("group",), ("scope",), ("names", "kind"), ("names", "plural"))
@@ -26,7 +24,7 @@ _SCOPES: Final = ("Namespaced", "Cluster")
 class CustomResourceDefinitionStrategy(KindStrategy):
     """A definition has valid names, at least one version, and exactly one that is stored."""
 
-    def prepare_for_create(self, value: Object, api: "Api") -> None:  # noqa: ARG002
+    def prepare_for_create(self, value: Object, api: Lookup) -> None:  # noqa: ARG002
         value.pop("status", None)
 
     def update_mistakes(self, value: Object, old: Object) -> list[Cause]:

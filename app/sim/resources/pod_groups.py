@@ -1,7 +1,7 @@
 """scheduling.k8s.io: PodGroups and Workloads, in the versions v1alpha2 (Kubernetes 1.36) and v1beta1 (1.37)."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from app.sim.errors import (
     Cause,
@@ -11,6 +11,7 @@ from app.sim.errors import (
     required,
     unsupported_value,
 )
+from app.sim.lookup import Lookup
 from app.sim.objects import controller_reference, is_being_deleted
 from app.sim.resources.devices.allocation import condition, condition_type
 from app.sim.resources.devices.checks import distinct, each, label, named, subdomain
@@ -19,9 +20,6 @@ from app.sim.resources.priority import HIGHEST_USER_PRIORITY, admit_group_priori
 from app.sim.resources.strategy import KindStrategy, WithoutStatus
 from app.sim.resources.validation import label_key_mistakes, segment_mistakes
 from app.sim.store import Object
-
-if TYPE_CHECKING:
-    from app.sim.api import Api
 
 PROTECTION: Final = "scheduling.k8s.io/podgroup-protection"
 """The finalizer of a PodGroup that pods may still belong to."""
@@ -90,7 +88,7 @@ def _drop_empty_topology(spec: Object) -> None:
         }
 
 
-def drop_scheduling_group(spec: Object, old: Object, api: "Api") -> None:
+def drop_scheduling_group(spec: Object, old: Object, api: Lookup) -> None:
     """Removes a pod's group if there are no groups, unless the pod had one before."""
     if "GenericWorkload" not in api.features and "schedulingGroup" not in old:
         spec.pop("schedulingGroup", None)
@@ -114,7 +112,7 @@ def group_name(pod: Object) -> str:
     return str((pod["spec"].get("schedulingGroup") or {}).get("podGroupName") or "")
 
 
-def gang_of_job(job: Object, api: "Api") -> str:
+def gang_of_job(job: Object, api: Lookup) -> str:
     """The name of the PodGroup with a gang policy that a Job's pods belong to; empty without one."""
     kind = api.kinds.by_storage.get(POD_GROUPS)
     if kind is None or kind.group_version != V1ALPHA2:
@@ -140,7 +138,7 @@ def _is_controlled(value: Object, owner: Object) -> bool:
 class PodGroupStrategy(KindStrategy):
     """A group gets its priority and its finalizer when it is created, and little of it can change."""
 
-    def admit(self, value: Object, api: "Api") -> None:
+    def admit(self, value: Object, api: Lookup) -> None:
         spec, metadata = value["spec"], value["metadata"]
         if value["apiVersion"] == V1BETA1 or "WorkloadAwarePreemption" in api.features:
             admit_group_priority(value, api)
@@ -148,11 +146,11 @@ class PodGroupStrategy(KindStrategy):
         _drop_disabled(spec, {}, value["apiVersion"], api)
         value["status"] = {}
 
-    def prepare_for_create(self, value: Object, api: "Api") -> None:
+    def prepare_for_create(self, value: Object, api: Lookup) -> None:
         if value["apiVersion"] == V1ALPHA2:
             _check_template(value, api)
 
-    def prepare_for_update(self, value: Object, old: Object, api: "Api") -> None:
+    def prepare_for_update(self, value: Object, old: Object, api: Lookup) -> None:
         super().prepare_for_update(value, old, api)
         _drop_disabled(value["spec"], old["spec"], value["apiVersion"], api)
 
@@ -176,7 +174,7 @@ class PodGroupStrategy(KindStrategy):
         value["metadata"] = dict(old["metadata"])
         value.setdefault("status", {})
 
-    def status_mistakes(self, value: Object, old: Object, api: "Api") -> list[Cause]:  # noqa: ARG002
+    def status_mistakes(self, value: Object, old: Object, api: Lookup) -> list[Cause]:  # noqa: ARG002
         status = value["status"]
         conditions = _list(status.get("conditions") or [])
         causes = distinct(
@@ -198,12 +196,12 @@ class PodGroupStrategy(KindStrategy):
 class GroupWorkloadStrategy(WithoutStatus):
     """A Workload is templates of groups, which nothing acts on; most of it cannot change."""
 
-    def admit(self, value: Object, api: "Api") -> None:
+    def admit(self, value: Object, api: Lookup) -> None:
         for template in _list(value["spec"].get("podGroupTemplates") or []):
             _drop_disabled(template, {}, value["apiVersion"], api)
         value.pop("status", None)
 
-    def prepare_for_update(self, value: Object, old: Object, api: "Api") -> None:
+    def prepare_for_update(self, value: Object, old: Object, api: Lookup) -> None:
         templates = _list(value["spec"].get("podGroupTemplates") or [])
         before = old["spec"].get("podGroupTemplates") or []
         for index, template in enumerate(templates):
@@ -251,14 +249,14 @@ def _with(names: list[str], name: str) -> list[str]:
     return names if name in names else [*names, name]
 
 
-def _drop_disabled(spec: Object, old: Object, version: str, api: "Api") -> None:
+def _drop_disabled(spec: Object, old: Object, version: str, api: Lookup) -> None:
     """Removes the fields whose gates are off, unless they were in use before."""
     for name, gate in _GATED[version].items():
         if gate not in api.features and old.get(name) is None and spec.get(name) is not None:
             spec.pop(name)
 
 
-def _check_template(group: Object, api: "Api") -> None:
+def _check_template(group: Object, api: Lookup) -> None:
     """Checks that the template that a group names exists. Raises 403."""
     reference = (group["spec"].get("podGroupTemplateRef") or {}).get("workload")
     if reference is None:

@@ -1,7 +1,7 @@
 """Pods as the API server treats them: admission, quality of service, what may change after creation."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from app.model.quantity import QuantityError, parse
 from app.sim.errors import (
@@ -12,6 +12,7 @@ from app.sim.errors import (
     required,
     unsupported_value,
 )
+from app.sim.lookup import Lookup
 from app.sim.objects import labels_of
 from app.sim.resources.devices.pod_entries import entry_mistakes, entry_status_mistakes
 from app.sim.resources.pod_groups import drop_scheduling_group, scheduling_group_mistakes
@@ -21,9 +22,6 @@ from app.sim.resources.runtime_class import admit_runtime_class
 from app.sim.resources.strategy import KindStrategy
 from app.sim.resources.validation import name_mistakes
 from app.sim.store import Object
-
-if TYPE_CHECKING:
-    from app.sim.api import Api
 
 _TOLERATED_TAINTS: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _TOLERATION_SECONDS: Final = 300
@@ -42,10 +40,10 @@ _FREE_FIELDS: Final = ("activeDeadlineSeconds", "terminationGracePeriodSeconds",
 class PodStrategy(KindStrategy):
     """The rules of pods: they are created as Pending with defaults from admission, and most of the spec is immutable."""
 
-    def admit(self, value: Object, api: "Api") -> None:
+    def admit(self, value: Object, api: Lookup) -> None:
         drop_scheduling_group(value["spec"], {}, api)
 
-    def prepare_for_create(self, value: Object, api: "Api") -> None:
+    def prepare_for_create(self, value: Object, api: Lookup) -> None:
         admit_priority(value, api.priority_classes())
         admit_runtime_class(value, api)
         admit_limits(value, api)
@@ -56,7 +54,7 @@ class PodStrategy(KindStrategy):
             status["conditions"] = [_gated(api.timestamp())]
         value["status"] = status | {"qosClass": qos_class(value["spec"])}
 
-    def prepare_for_update(self, value: Object, old: Object, api: "Api") -> None:
+    def prepare_for_update(self, value: Object, old: Object, api: Lookup) -> None:
         super().prepare_for_update(value, old, api)
         spec = value["spec"]
         drop_scheduling_group(spec, old["spec"], api)
@@ -76,7 +74,7 @@ class PodStrategy(KindStrategy):
             return [forbidden_value("spec", _IMMUTABLE)]
         return []
 
-    def status_mistakes(self, value: Object, old: Object, api: "Api") -> list[Cause]:  # noqa: ARG002
+    def status_mistakes(self, value: Object, old: Object, api: Lookup) -> list[Cause]:  # noqa: ARG002
         return entry_status_mistakes(value)
 
 

@@ -1,14 +1,12 @@
 """Priority admission: from ``priorityClassName`` to ``spec.priority`` and ``spec.preemptionPolicy``."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from app.sim.errors import forbidden
+from app.sim.lookup import Lookup
 from app.sim.resources.kinds import PODS, Kind
 from app.sim.store import Object
-
-if TYPE_CHECKING:
-    from app.sim.api import Api
 
 HIGHEST_USER_PRIORITY: Final = 1_000_000_000
 _DEFAULT_POLICY: Final = "PreemptLowerPriority"
@@ -51,7 +49,7 @@ def admit_priority(pod: Object, classes: Iterable[Object]) -> None:
     spec["preemptionPolicy"] = policy
 
 
-def admit_group_priority(group: Object, api: "Api") -> None:
+def admit_group_priority(group: Object, api: Lookup) -> None:
     """Sets the priority of a new PodGroup from its class, or from the default class. Raises 403."""
     spec, kind = group["spec"], api.kinds.by_type[group["apiVersion"], group["kind"]]
     name, classes = spec.get("priorityClassName", ""), api.priority_classes()

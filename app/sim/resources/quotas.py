@@ -1,17 +1,15 @@
 """ResourceQuotas: what objects use, and whether there is room for another one. LimitRanges: defaults and bounds of containers."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from app.model.quantity import QuantityError, binary, parse
 from app.sim.errors import Cause, forbidden, invalid_value
+from app.sim.lookup import Lookup
 from app.sim.objects import has_ended
 from app.sim.resources.kinds import LIMIT_RANGES, PODS, RESOURCE_QUOTAS, Kind
 from app.sim.resources.strategy import KindStrategy, WithoutStatus
 from app.sim.store import Object, ObjectStore, Record, StoreChange
-
-if TYPE_CHECKING:
-    from app.sim.api import Api
 
 _NANO: Final = 10**9
 _COMPUTE: Final = ("cpu", "memory", "ephemeral-storage")
@@ -208,7 +206,7 @@ def _matches(scope: Mapping[str, Any], pod: Object) -> bool:
     return known.get(str(name), False)
 
 
-def admit_quota(api: "Api", kind: Kind, value: Object) -> None:
+def admit_quota(api: Lookup, use: QuotaUse, kind: Kind, value: Object) -> None:
     """Checks that a new object fits into the quotas of its namespace. Raises 403."""
     namespace, name = value["metadata"]["namespace"], value["metadata"]["name"]
     for record in api.store[RESOURCE_QUOTAS.storage].ordered(namespace=namespace):
@@ -222,7 +220,7 @@ def admit_quota(api: "Api", kind: Kind, value: Object) -> None:
             raise forbidden(kind, name, f"failed quota: {record.name}: must specify {missing}")
         if not any(asked.values()):
             continue
-        present = api.quota_use.of(record)
+        present = use.of(record)
         exceeded = [key for key in sorted(asked) if present[key] + asked[key] > hard[key]]
         if exceeded:
             parts = {"requested": asked, "used": present, "limited": hard}
@@ -250,18 +248,18 @@ def _unspecified(hard: Mapping[str, int], pod: Object) -> str:
     return "; ".join(found)
 
 
-def quota_status(api: "Api", quota: Record) -> Object:
+def quota_status(use: QuotaUse, quota: Record) -> Object:
     """The status of a quota that is stored."""
     return {
         "hard": quota.value["spec"].get("hard") or {},
-        "used": {resource: binary(amount) for resource, amount in api.quota_use.of(quota).items()},
+        "used": {resource: binary(amount) for resource, amount in use.of(quota).items()},
     }
 
 
 # ---------------------------------------------------------------- LimitRanges
 
 
-def admit_limits(pod: Object, api: "Api") -> None:
+def admit_limits(pod: Object, api: Lookup) -> None:
     """Sets the default resources of containers, and checks their bounds. Raises 403."""
     collection = api.store[LIMIT_RANGES.storage]
     if not collection.records:

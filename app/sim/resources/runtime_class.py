@@ -1,17 +1,15 @@
 """RuntimeClass admission: the overhead of a pod's runtime, and the nodes that have it (KEP-585, KEP-688)."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from app.model.quantity import parse
 from app.sim.errors import forbidden
+from app.sim.lookup import Lookup
 from app.sim.resources.kinds import PODS
 from app.sim.store import Object
 
-if TYPE_CHECKING:
-    from app.sim.api import Api
 
-
-def admit_runtime_class(pod: Object, api: "Api") -> None:
+def admit_runtime_class(pod: Object, api: Lookup) -> None:
     """Gives a new pod the overhead, the node selector and the tolerations of its runtime class.
 
     Raises 403 if the class does not exist, or the pod says otherwise than its class.

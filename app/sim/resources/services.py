@@ -1,13 +1,11 @@
 """Services get addresses and ports as in a cluster, although nothing listens there."""
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from zlib import crc32
 
+from app.sim.lookup import Lookup
 from app.sim.resources.strategy import KindStrategy
 from app.sim.store import Object
-
-if TYPE_CHECKING:
-    from app.sim.api import Api
 
 _CLUSTER_NETWORK: Final = (10 << 24) | (96 << 16)
 _CLUSTER_ADDRESSES: Final = 1 << 16
@@ -20,15 +18,15 @@ _NODE_PORTS: Final = 2_768
 class ServiceStrategy(KindStrategy):
     """Allocates cluster addresses and node ports. A load balancer has its address at once."""
 
-    def prepare_for_create(self, value: Object, api: "Api") -> None:
+    def prepare_for_create(self, value: Object, api: Lookup) -> None:
         _allocate(value, {}, api)
 
-    def prepare_for_update(self, value: Object, old: Object, api: "Api") -> None:
+    def prepare_for_update(self, value: Object, old: Object, api: Lookup) -> None:
         super().prepare_for_update(value, old, api)
         _allocate(value, old.get("spec") or {}, api)
 
 
-def _allocate(service: Object, old: Object, api: "Api") -> None:
+def _allocate(service: Object, old: Object, api: Lookup) -> None:
     spec, kind = service["spec"], service["spec"].get("type", "ClusterIP")
     if kind == "ExternalName":
         return

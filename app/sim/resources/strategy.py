@@ -5,16 +5,14 @@ decoding of a request and the write, without awaiting anything.
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from app.sim.errors import Cause, forbidden, forbidden_value, invalid_value
+from app.sim.lookup import Lookup
 from app.sim.resources.kinds import PRIORITY_CLASSES
 from app.sim.resources.priority import HIGHEST_USER_PRIORITY, SYSTEM_CLASSES
 from app.sim.selectors import selects_labels
 from app.sim.store import Object
-
-if TYPE_CHECKING:
-    from app.sim.api import Api
 
 _BETA_CLASS: Final = "volume.beta.kubernetes.io/storage-class"
 _DEFAULT_CLASS: Final = (
@@ -26,13 +24,13 @@ _DEFAULT_CLASS: Final = (
 class KindStrategy:
     """The common rules: status is written through the status subresource only."""
 
-    def admit(self, value: Object, api: "Api") -> None:
+    def admit(self, value: Object, api: Lookup) -> None:
         """Changes a new object before it is validated. May raise 403."""
 
-    def prepare_for_create(self, value: Object, api: "Api") -> None:
+    def prepare_for_create(self, value: Object, api: Lookup) -> None:
         """Changes a new object that is valid, before it is stored. May raise 403."""
 
-    def prepare_for_update(self, value: Object, old: Object, api: "Api") -> None:  # noqa: ARG002
+    def prepare_for_update(self, value: Object, old: Object, api: Lookup) -> None:  # noqa: ARG002
         """Changes an updated object; ``old`` must not be changed."""
         value.pop("status", None)
         if "status" in old:
@@ -42,7 +40,7 @@ class KindStrategy:
         """Returns what is wrong with an object, new or updated."""
         return []
 
-    def create_mistakes(self, value: Object, api: "Api") -> list[Cause]:  # noqa: ARG002
+    def create_mistakes(self, value: Object, api: Lookup) -> list[Cause]:  # noqa: ARG002
         """Returns what else is wrong with a new object."""
         return []
 
@@ -53,7 +51,7 @@ class KindStrategy:
     def prepare_status(self, value: Object, old: Object) -> None:
         """Changes an object with a new status; ``old`` must not be changed."""
 
-    def status_mistakes(self, value: Object, old: Object, api: "Api") -> list[Cause]:  # noqa: ARG002
+    def status_mistakes(self, value: Object, old: Object, api: Lookup) -> list[Cause]:  # noqa: ARG002
         """Returns what is wrong with a new status."""
         return []
 
@@ -61,7 +59,7 @@ class KindStrategy:
 class WithoutStatus(KindStrategy):
     """Kinds without a status subresource."""
 
-    def prepare_for_update(self, value: Object, old: Object, api: "Api") -> None:
+    def prepare_for_update(self, value: Object, old: Object, api: Lookup) -> None:
         """Keeps the object as given."""
 
 
@@ -71,7 +69,7 @@ class FreshStatus(KindStrategy):
     def __init__(self, status: Mapping[str, object]) -> None:
         self._status = status
 
-    def prepare_for_create(self, value: Object, api: "Api") -> None:  # noqa: ARG002
+    def prepare_for_create(self, value: Object, api: Lookup) -> None:  # noqa: ARG002
         value["status"] = dict(self._status)
 
 
@@ -81,7 +79,7 @@ class ClaimStrategy(FreshStatus):
     def __init__(self) -> None:
         super().__init__({"phase": "Pending"})
 
-    def prepare_for_create(self, value: Object, api: "Api") -> None:
+    def prepare_for_create(self, value: Object, api: Lookup) -> None:
         super().prepare_for_create(value, api)
         if "storageClassName" in value["spec"] or _names_class(value):
             return
@@ -107,7 +105,7 @@ def _is_default(storage_class: Object) -> bool:
 class PriorityClassStrategy(WithoutStatus):
     """The value of a class is fixed, and bounded for all but the system's own; one class is the default."""
 
-    def prepare_for_create(self, value: Object, api: "Api") -> None:
+    def prepare_for_create(self, value: Object, api: Lookup) -> None:
         for other in api.priority_classes():
             if value.get("globalDefault") and other.get("globalDefault"):
                 why = f"PriorityClass {other['metadata']['name']} is already marked as default. Only one default can exist"

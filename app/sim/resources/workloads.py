@@ -1,17 +1,15 @@
 """The rules of workloads: what their controllers rely on is checked when they are written."""
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from app.sim.errors import Cause, forbidden, invalid_value, required
+from app.sim.lookup import Lookup
 from app.sim.resources.kinds import BY_RESOURCE
 from app.sim.resources.pod_groups import drop_scheduling_group, gang_of_job
 from app.sim.resources.pods import pod_spec_mistakes
 from app.sim.resources.strategy import KindStrategy
 from app.sim.selectors import selects_labels
 from app.sim.store import Object
-
-if TYPE_CHECKING:
-    from app.sim.api import Api
 
 _MOST_INDEXES: Final = 100_000
 _NUMBERS: Final = (
@@ -38,12 +36,12 @@ class WorkloadStrategy(KindStrategy):
     def __init__(self, selector: str = "required") -> None:
         self.selector = selector
 
-    def admit(self, value: Object, api: "Api") -> None:
+    def admit(self, value: Object, api: Lookup) -> None:
         template = value["spec"].get("template")
         if isinstance(template, dict):
             drop_scheduling_group(template.get("spec") or {}, {}, api)
 
-    def prepare_for_update(self, value: Object, old: Object, api: "Api") -> None:
+    def prepare_for_update(self, value: Object, old: Object, api: Lookup) -> None:
         super().prepare_for_update(value, old, api)
         if value["kind"] != "Job" or value["spec"].get("parallelism") == old["spec"].get(
             "parallelism"
@@ -56,7 +54,7 @@ class WorkloadStrategy(KindStrategy):
             )
             raise forbidden(BY_RESOURCE["jobs.batch"], value["metadata"]["name"], why)
 
-    def prepare_for_create(self, value: Object, api: "Api") -> None:  # noqa: ARG002
+    def prepare_for_create(self, value: Object, api: Lookup) -> None:  # noqa: ARG002
         if value["kind"] == "Job" and not value["spec"].get("manualSelector"):
             _mark_template(value)
 

@@ -48,7 +48,7 @@ def test_a_new_object_costs_the_same_however_many_there_are(
         counts.append(len(charged))
     assert set(counts) == {counts[0]}
     record = api.get(RESOURCE_QUOTAS, "default", "q")
-    assert quotas.quota_status(api, record)["used"] == {"pods": "100"}
+    assert quotas.quota_status(api.quota_use, record)["used"] == {"pods": "100"}
 
 
 @given(data=st.data())

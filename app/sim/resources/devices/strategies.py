@@ -1,9 +1,10 @@
 """The rules of the kinds of resource.k8s.io/v1."""
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from app.model.requests import is_extended
 from app.sim.errors import Cause, forbidden_value, invalid_value
+from app.sim.lookup import Lookup
 from app.sim.resources.devices.allocation import drop_freed_devices, results_of, status_mistakes
 from app.sim.resources.devices.checks import each, opaque
 from app.sim.resources.devices.requests import (
@@ -16,9 +17,6 @@ from app.sim.resources.strategy import FreshStatus, WithoutStatus
 from app.sim.resources.validation import label_key_mistakes, label_mistakes
 from app.sim.store import Object
 
-if TYPE_CHECKING:
-    from app.sim.api import Api
-
 _ADMIN_ACCESS: Final = "resource.kubernetes.io/admin-access"
 """The label of namespaces ("true") in which claims may have admin access."""
 _TEMPLATE_METADATA: Final = ("annotations", "labels")
@@ -27,7 +25,7 @@ _TEMPLATE_METADATA: Final = ("annotations", "labels")
 class DeviceClassStrategy(WithoutStatus):
     """A class selects and configures devices."""
 
-    def create_mistakes(self, value: Object, api: "Api") -> list[Cause]:  # noqa: ARG002
+    def create_mistakes(self, value: Object, api: Lookup) -> list[Cause]:  # noqa: ARG002
         return _class_mistakes(value.get("spec", {}))
 
     def update_mistakes(self, value: Object, old: Object) -> list[Cause]:  # noqa: ARG002
@@ -40,7 +38,7 @@ class ResourceClaimStrategy(FreshStatus):
     def __init__(self) -> None:
         super().__init__({})
 
-    def create_mistakes(self, value: Object, api: "Api") -> list[Cause]:
+    def create_mistakes(self, value: Object, api: Lookup) -> list[Cause]:
         spec = value.get("spec", {})
         return _admin_mistakes(value, spec, api) + spec_mistakes(spec, "spec")
 
@@ -53,7 +51,7 @@ class ResourceClaimStrategy(FreshStatus):
         value.setdefault("status", {})
         drop_freed_devices(value["status"], old.get("status", {}))
 
-    def status_mistakes(self, value: Object, old: Object, api: "Api") -> list[Cause]:
+    def status_mistakes(self, value: Object, old: Object, api: Lookup) -> list[Cause]:
         granted = any(result.get("adminAccess") for result in results_of(old.get("status", {})))
         causes = [] if granted else _admin_result_mistakes(value, api)
         return causes + status_mistakes(value, old)
@@ -62,7 +60,7 @@ class ResourceClaimStrategy(FreshStatus):
 class ResourceClaimTemplateStrategy(WithoutStatus):
     """A template is the spec of claims, which stays as it is, and their labels and annotations."""
 
-    def create_mistakes(self, value: Object, api: "Api") -> list[Cause]:
+    def create_mistakes(self, value: Object, api: Lookup) -> list[Cause]:
         spec = value.get("spec", {})
         return _admin_mistakes(value, spec.get("spec", {}), api) + _template_mistakes(spec)
 
@@ -73,10 +71,10 @@ class ResourceClaimTemplateStrategy(WithoutStatus):
 class ResourceSliceStrategy(WithoutStatus):
     """A slice's driver, pool and node are immutable; its devices are not."""
 
-    def prepare_for_create(self, value: Object, api: "Api") -> None:
+    def prepare_for_create(self, value: Object, api: Lookup) -> None:
         _date_taints(value, api)
 
-    def prepare_for_update(self, value: Object, old: Object, api: "Api") -> None:  # noqa: ARG002
+    def prepare_for_update(self, value: Object, old: Object, api: Lookup) -> None:  # noqa: ARG002
         _date_taints(value, api)
 
     def mistakes(self, value: Object) -> list[Cause]:
@@ -115,20 +113,20 @@ def _spec_change(value: Object, old: Object) -> list[Cause]:
     return [invalid_value("spec", value.get("spec", {}), "field is immutable")]
 
 
-def _date_taints(value: Object, api: "Api") -> None:
+def _date_taints(value: Object, api: Lookup) -> None:
     for device in value.get("spec", {}).get("devices", ()):
         for taint in device.get("taints", ()):
             taint.setdefault("timeAdded", api.timestamp())
 
 
-def _admin_mistakes(value: Object, spec: Object, api: "Api") -> list[Cause]:
+def _admin_mistakes(value: Object, spec: Object, api: Lookup) -> list[Cause]:
     for index, request in enumerate(spec.get("devices", {}).get("requests", ())):
         if request.get("exactly", {}).get("adminAccess"):
             return _unlabelled(value, f"spec.devices.requests[{index}].adminAccess", api)
     return []
 
 
-def _admin_result_mistakes(value: Object, api: "Api") -> list[Cause]:
+def _admin_result_mistakes(value: Object, api: Lookup) -> list[Cause]:
     for index, result in enumerate(results_of(value["status"])):
         if result.get("adminAccess"):
             path = f"status.allocation.devices.results[{index}].adminAccess"
@@ -136,7 +134,7 @@ def _admin_result_mistakes(value: Object, api: "Api") -> list[Cause]:
     return []
 
 
-def _unlabelled(value: Object, path: str, api: "Api") -> list[Cause]:
+def _unlabelled(value: Object, path: str, api: Lookup) -> list[Cause]:
     """The mistakes of requests for admin access in a namespace without the label for it."""
     if api.namespace_labels(value["metadata"]["namespace"]).get(_ADMIN_ACCESS) == "true":
         return []
