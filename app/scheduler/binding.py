@@ -15,6 +15,7 @@ from app.kube.errors import KubeError
 from app.model.pod import Pod
 from app.model.status import Code, SchedulingError, Status
 from app.observe.events import BindingStepFinished, PodBound
+from app.observe.metrics.series import MetricFamilies
 from app.runtime.tasks import Limiter
 from app.scheduler.extender_cycle import ChainBinder
 from app.scheduler.parts import Parts
@@ -58,6 +59,15 @@ class Binder:
         self._writing: Final[dict[str, AssumedPod]] = {}
         #: Pods that were decided again because pods of other schedulers had filled their nodes.
         self.decided_again = 0
+
+    def register(self, families: MetricFamilies) -> None:
+        """Adds its figures to the metrics."""
+        families.computed(
+            "aiokube_scheduler_pods_decided_again_total",
+            "Pods that were decided again before they were bound, because pods of other schedulers had filled their nodes.",
+            lambda: {(): self.decided_again},
+            counter=True,
+        )
 
     def preempt(self, uid: str) -> bool:
         """Stops a pod in PreBind; False if there is none by this uid."""

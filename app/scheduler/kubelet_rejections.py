@@ -15,6 +15,7 @@ import msgspec
 from app.kube.errors import UNREADABLE, KubeError
 from app.kube.transport import Reader, path_segment
 from app.model.pod import Pod
+from app.observe.metrics.series import MetricFamilies
 from app.runtime import logs
 from app.runtime.tasks import Spawn
 from app.wire.sanitize import decode
@@ -82,6 +83,16 @@ class KubeletRejections:
         self.by_reason: Final[Counter[str]] = Counter()
         #: The latest rejections.
         self.examples: Final[deque[Mapping[str, Any]]] = deque(maxlen=MAX_EXAMPLES)
+
+    def register(self, families: MetricFamilies) -> None:
+        """Adds its figures to the metrics."""
+        families.computed(
+            "aiokube_scheduler_kubelet_rejections_total",
+            "Pods of this scheduler that a kubelet rejected, by reason: OutOfcpu and the like.",
+            lambda: {(reason,): count for reason, count in self.by_reason.items()},
+            ("reason",),
+            counter=True,
+        )
 
     def describe(self) -> Mapping[str, Any]:
         """The rejections by reason, and the latest of them, for the debug page."""

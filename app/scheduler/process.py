@@ -439,7 +439,7 @@ class Process:
 
     def _register_gauges(self, scheduler: Scheduler, events: EventRecorder) -> None:
         families = self._telemetry.families
-        gauges.register_scheduler(families, scheduler.sources())
+        scheduler.register(families)
         gauges.register_election(
             families, lambda: None if self._elector is None else self._elector.statistics()
         )
@@ -454,14 +454,13 @@ class Process:
     def _degradation(
         self, scheduler: Scheduler, chain: ExtenderChain, events: EventRecorder
     ) -> list[Check]:
-        sources = scheduler.sources()
         return [
-            *degradation.watches(sources.informers),
+            *degradation.watches(scheduler.watch_statistics),
             *degradation.resources(self._limits, SHORTAGES),
             *degradation.extenders(chain.extenders),
             *degradation.drops(
                 events=lambda: events.statistics().dropped,
-                status_patches=sources.patches_dropped,
+                status_patches=lambda: scheduler.patcher.dropped,
                 cluster_events=lambda: self._telemetry.queue.dropped,
                 large_answers=lambda: self._large_answers.given_up,
             ),

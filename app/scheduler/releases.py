@@ -15,6 +15,7 @@ from app.extender.client import HTTPExtender
 from app.extender.config import Verb
 from app.extender.errors import ExtenderError
 from app.model.pod import Pod
+from app.observe.metrics.series import MetricFamilies
 from app.runtime.tasks import Spawn
 from app.scheduler.extender_retries import ExtenderRetries
 
@@ -59,6 +60,16 @@ class Releases:
         self._spawn: Final = spawn
         self._retries: Final = retries
         self._closed = False
+
+    def register(self, families: MetricFamilies) -> None:
+        """Adds its figures to the metrics."""
+        families.computed(
+            "aiokube_scheduler_extender_releases_total",
+            "Placements that were given up and that an extender with a release verb may have heard of, by what became of the call.",
+            self.results,
+            ("extender", "result"),
+            counter=True,
+        )
 
     def given_up(self, pod: Pod, reason: str) -> None:
         """A pod will not be bound to ``pod.node_name``, which was chosen for it."""

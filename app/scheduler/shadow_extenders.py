@@ -21,6 +21,7 @@ from app.framework.handle import Eviction
 from app.model.pod import Pod
 from app.model.status import SchedulingError
 from app.observe.events import ShadowAnswered, Sink
+from app.observe.metrics.series import MetricFamilies
 from app.runtime.tasks import Limiter, Spawn
 from app.state.columns.resources import Int64
 from app.state.queue.queued_pod import QueuedPod
@@ -124,6 +125,23 @@ class ShadowExtenders:
         self._busy: Final = busy
 
     # ------------------------------------------------------------ decisions
+
+    def register(self, families: MetricFamilies) -> None:
+        """Adds its figures to the metrics."""
+        families.computed(
+            "aiokube_scheduler_extender_shadow_comparisons_total",
+            "Answers of extenders in shadow by how they compare with the decisions.",
+            self.results,
+            ("extender", "verb", "result"),
+            counter=True,
+        )
+        families.computed(
+            "aiokube_scheduler_extender_shadow_not_asked_total",
+            "Decisions that an extender in shadow was not asked about, because too many waited or its breaker was open.",
+            self.not_asked,
+            ("extender", "reason"),
+            counter=True,
+        )
 
     def placed(self, queued: QueuedPod, attempt: Attempt, choice: Choice) -> None:
         """A node was chosen, and the table has not changed since."""

@@ -19,6 +19,7 @@ from app.model.budget import UNLIMITED, ByteBudget
 from app.model.objects import PodCondition
 from app.model.pod import Pod
 from app.model.timestamps import format_time
+from app.observe.metrics.series import MetricFamilies
 from app.runtime import logs
 from app.runtime.tasks import Spawn
 
@@ -159,6 +160,20 @@ class StatusPatcher:
 
     def __len__(self) -> int:
         return len(self._held) + len(self._waiting) + len(self._writing)
+
+    def register(self, families: MetricFamilies) -> None:
+        """Adds its figures to the metrics."""
+        families.computed(
+            "aiokube_scheduler_status_patches_pending",
+            "Pod status patches that wait or are being written.",
+            lambda: {(): len(self)},
+        )
+        families.computed(
+            "aiokube_scheduler_status_patches_dropped_total",
+            "Pod status patches that were dropped because too many waited.",
+            lambda: {(): self.dropped},
+            counter=True,
+        )
 
     async def finish(self) -> None:
         """Holds nothing back any longer; returns when everything is written."""

@@ -15,7 +15,7 @@ import numpy as np
 from app.extender.chain import ExtenderChain
 from app.framework.args import Profile
 from app.framework.runner import Framework
-from app.kube.informer import Informer, wait_synced
+from app.kube.informer import Informer, InformerStatistics, wait_synced
 from app.kube.resource_claims import ResourceClaimRequests
 from app.kube.watch_decoder import ResourceKind
 from app.kube.writer import KubeWriter
@@ -24,7 +24,8 @@ from app.model.features import Rule, as_features
 from app.model.objects import Namespace, Node
 from app.model.pod import Pod
 from app.model.pod_groups import GroupKey, LabelledPodGroup, PodGroup
-from app.observe.metrics.gauges import Sources
+from app.observe.metrics import gauges
+from app.observe.metrics.series import BETA, MetricFamilies
 from app.observe.pod_events import PodEvents
 from app.plugins.registry import capabilities
 from app.runtime.tasks import spawn, spawn_eternal
@@ -434,28 +435,39 @@ class Scheduler:
         """The objects of a kind by key, as the watch shows them; empty for a kind that is not watched."""
         return next((i.objects for i in self.informers if i.kind.name == kind), {})
 
-    def sources(self) -> Sources:
-        """What the gauges are computed from."""
-        return Sources(
-            queue=self.state.queue.statistics,
-            cache=self.state.cache.statistics,
-            frameworks=self.frameworks,
-            informers=lambda: [informer.statistics() for informer in self.informers],
-            workers=lambda: {
-                "binding": self.binder.cycles.count,
-                "DefaultPreemption": self.evictor.preemptions.count,
-                "prioritizing_extender": self._telemetry.extender_metrics.prioritizing(),
+    def watch_statistics(self) -> list[InformerStatistics]:
+        """Figures of each watch."""
+        return [informer.statistics() for informer in self.informers]
+
+    def register(self, families: MetricFamilies) -> None:
+        """Adds the figures of all parts to the metrics."""
+        gauges.register_queue(families, self.state.queue.statistics)
+        gauges.register_cache(families, self.state.cache.statistics)
+        gauges.register_plugins(families, self.frameworks)
+        gauges.register_watches(families, self.watch_statistics)
+        for part in (
+            self.binder,
+            self.patcher,
+            self.kubelet_rejections,
+            self.releases,
+            self.shadows,
+        ):
+            part.register(families)
+        families.computed(
+            "scheduler_goroutines",
+            "Number of running tasks split by the work they do.",
+            lambda: {
+                ("binding",): self.binder.cycles.count,
+                ("DefaultPreemption",): self.evictor.preemptions.count,
+                ("prioritizing_extender",): self._telemetry.extender_metrics.prioritizing(),
             },
-            patches=lambda: len(self.patcher),
-            patches_dropped=lambda: self.patcher.dropped,
-            doubts=lambda: len(self.writer.doubts),
-            kubelet_rejections=lambda: {
-                (reason,): count for reason, count in self.kubelet_rejections.by_reason.items()
-            },
-            releases=self.releases.results,
-            decided_again=lambda: self.binder.decided_again,
-            shadow_results=self.shadows.results,
-            shadow_not_asked=self.shadows.not_asked,
+            ("operation",),
+            stability=BETA,
+        )
+        families.computed(
+            "aiokube_scheduler_bindings_in_doubt",
+            "Bindings that were sent and whose outcome is unknown; their pods keep their places.",
+            lambda: {(): len(self.writer.doubts)},
         )
 
     # ------------------------------------------------------------ life cycle

@@ -3,8 +3,7 @@
 import platform
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 from app.extender.memory import AnswerMemory
 from app.framework.runner import Framework
@@ -15,7 +14,7 @@ from app.model.budget import ByteBudget
 from app.model.features import Features
 from app.model.gates import GATES
 from app.observe.events import ElectionStatistics
-from app.observe.metrics.series import ALPHA, BETA, STABLE, Labels, MetricFamilies, Values
+from app.observe.metrics.series import BETA, STABLE, Labels, MetricFamilies, Values
 from app.plugins.dynamic_resources import DynamicResources
 from app.plugins.volume_binding import VolumeBinding
 from app.runtime.limits import Limits
@@ -30,172 +29,84 @@ _PREEMPTION: Final = "DefaultPreemption"
 Frameworks = Mapping[str, Framework]
 
 
-class Sources(NamedTuple):
-    """What the metrics of a scheduler are computed from."""
-
-    queue: Callable[[], QueueStatistics]
-    cache: Callable[[], CacheStatistics]
-    frameworks: Frameworks
-    informers: Callable[[], Iterable[InformerStatistics]]
-    #: Tasks in progress, by what they do (``operation`` of scheduler_goroutines).
-    workers: Callable[[], Mapping[str, float]]
-    #: Status patches that wait or are being written.
-    patches: Callable[[], int]
-    #: Status patches that were dropped because too many waited.
-    patches_dropped: Callable[[], int]
-    #: Bindings that were sent and whose outcome is unknown.
-    doubts: Callable[[], int]
-    #: Pods that were decided again because pods of other schedulers had filled their nodes.
-    decided_again: Callable[[], int] = int
-    #: Pods that a kubelet rejected, by reason.
-    kubelet_rejections: Callable[[], Values] = dict
-    #: Releases by extender and what became of them.
-    releases: Callable[[], Values] = dict
-    #: Comparisons with extenders in shadow, by extender, verb and result.
-    shadow_results: Callable[[], Values] = dict
-    #: Decisions that an extender in shadow was not asked about, by extender and reason.
-    shadow_not_asked: Callable[[], Values] = dict
-
-
-class _Computed(NamedTuple):
-    """A metric whose series are computed from Sources."""
-
-    name: str
-    text: str
-    values: Callable[[Sources], Values]
-    labels: Labels = ()
-    counter: bool = False
-    stability: str = ALPHA
-
-
-_SCHEDULER: Final = (
-    _Computed(
+def register_queue(families: MetricFamilies, statistics: Callable[[], QueueStatistics]) -> None:
+    """Pods that wait or are being tried."""
+    families.computed(
         "scheduler_pending_pods",
         "Number of pending pods, by the queue type. 'active' means number of pods in activeQ; 'backoff' means number of "
         "pods in backoffQ; 'unschedulable' means number of pods in unschedulablePods that the scheduler attempted to "
         "schedule and failed; 'gated' is the number of unschedulable pods that the scheduler never attempted to "
         "schedule because they are gated.",
-        lambda sources: _pending(sources.queue()),
+        lambda: _pending(statistics()),
         ("queue",),
         stability=STABLE,
-    ),
-    _Computed(
-        "scheduler_cache_size",
-        "Number of nodes, pods, and assumed (bound) pods in the scheduler cache.",
-        lambda sources: _cached(sources.cache()),
-        ("type",),
-    ),
-    _Computed(
+    )
+    families.computed(
         "aiokube_scheduler_pods_in_flight",
         "Pods that are being tried, or wait for their permit.",
-        lambda sources: {(): sources.queue().in_flight},
-    ),
-    _Computed(
+        lambda: {(): statistics().in_flight},
+    )
+
+
+def register_cache(families: MetricFamilies, statistics: Callable[[], CacheStatistics]) -> None:
+    """Nodes and pods."""
+    families.computed(
+        "scheduler_cache_size",
+        "Number of nodes, pods, and assumed (bound) pods in the scheduler cache.",
+        lambda: _cached(statistics()),
+        ("type",),
+    )
+    families.computed(
         "aiokube_scheduler_unconfirmed_bindings",
         "Pods whose binding is written and that the watch has not shown as bound yet.",
-        lambda sources: {(): sources.cache().unconfirmed_pods},
-    ),
-    _Computed(
-        "scheduler_goroutines",
-        "Number of running tasks split by the work they do.",
-        lambda sources: {(name,): count for name, count in sources.workers().items()},
-        ("operation",),
-        stability=BETA,
-    ),
-    _Computed(
+        lambda: {(): statistics().unconfirmed_pods},
+    )
+
+
+def register_plugins(families: MetricFamilies, frameworks: Frameworks) -> None:
+    """What the plugins of the profiles have done."""
+    families.computed(
         "scheduler_plugin_evaluation_total",
         "Number of attempts to schedule pods by each plugin and the extension point (available only in PreFilter, "
         "Filter, PreScore, and Score).",
-        lambda sources: {
+        lambda: {
             (plugin, point, profile): count
-            for profile, framework in sources.frameworks.items()
+            for profile, framework in frameworks.items()
             for (plugin, point), count in framework.participation.counts().items()
         },
         ("plugin", "extension_point", "profile"),
         counter=True,
         stability=BETA,
-    ),
-    _Computed(
+    )
+    families.computed(
         "scheduler_preemption_attempts_total",
         "Total preemption attempts in the cluster till now.",
-        lambda sources: {
-            (): sum(f.commit.post_filter_calls[_PREEMPTION] for f in sources.frameworks.values())
-        },
+        lambda: {(): sum(f.commit.post_filter_calls[_PREEMPTION] for f in frameworks.values())},
         counter=True,
         stability=STABLE,
-    ),
-    _Computed(
+    )
+    families.computed(
         "scheduler_volume_scheduling_stage_error_total",
         "Volume scheduling stage error count.",
-        lambda sources: _stage_errors(sources.frameworks),
+        lambda: _stage_errors(frameworks),
         ("operation",),
         counter=True,
-    ),
-    _Computed(
+    )
+    families.computed(
         "scheduler_resourceclaim_creates_total",
         "Number of ResourceClaims creation requests within scheduler",
-        lambda sources: _claims_created(sources.frameworks),
+        lambda: _claims_created(frameworks),
         ("status",),
         counter=True,
-    ),
-    _Computed(
+    )
+    families.computed(
         "scheduler_dra_bindingconditions_allocations_total",
         "Number of allocations using devices with BindingConditions, counted per driver per scheduling attempt",
-        lambda sources: _conditions_awaited(sources.frameworks),
+        lambda: _conditions_awaited(frameworks),
         ("profile", "driver", "status"),
         counter=True,
-    ),
-    _Computed(
-        "aiokube_scheduler_status_patches_pending",
-        "Pod status patches that wait or are being written.",
-        lambda sources: {(): sources.patches()},
-    ),
-    _Computed(
-        "aiokube_scheduler_status_patches_dropped_total",
-        "Pod status patches that were dropped because too many waited.",
-        lambda sources: {(): sources.patches_dropped()},
-        counter=True,
-    ),
-    _Computed(
-        "aiokube_scheduler_bindings_in_doubt",
-        "Bindings that were sent and whose outcome is unknown; their pods keep their places.",
-        lambda sources: {(): sources.doubts()},
-    ),
-    _Computed(
-        "aiokube_scheduler_pods_decided_again_total",
-        "Pods that were decided again before they were bound, because pods of other schedulers had filled their nodes.",
-        lambda sources: {(): sources.decided_again()},
-        counter=True,
-    ),
-    _Computed(
-        "aiokube_scheduler_kubelet_rejections_total",
-        "Pods of this scheduler that a kubelet rejected, by reason: OutOfcpu and the like.",
-        lambda sources: sources.kubelet_rejections(),
-        ("reason",),
-        counter=True,
-    ),
-    _Computed(
-        "aiokube_scheduler_extender_releases_total",
-        "Placements that were given up and that an extender with a release verb may have heard of, by what became of the call.",
-        lambda sources: sources.releases(),
-        ("extender", "result"),
-        counter=True,
-    ),
-    _Computed(
-        "aiokube_scheduler_extender_shadow_comparisons_total",
-        "Answers of extenders in shadow by how they compare with the decisions.",
-        lambda sources: sources.shadow_results(),
-        ("extender", "verb", "result"),
-        counter=True,
-    ),
-    _Computed(
-        "aiokube_scheduler_extender_shadow_not_asked_total",
-        "Decisions that an extender in shadow was not asked about, because too many waited or its breaker was open.",
-        lambda sources: sources.shadow_not_asked(),
-        ("extender", "reason"),
-        counter=True,
-    ),
-)
+    )
+
 
 #: Metric, help, value of one informer, whether it is a counter.
 _WATCHES: Final[Sequence[tuple[str, str, Callable[[InformerStatistics], float | None], bool]]] = (
@@ -256,21 +167,12 @@ _WATCHES: Final[Sequence[tuple[str, str, Callable[[InformerStatistics], float | 
 )
 
 
-def register_scheduler(families: MetricFamilies, sources: Sources) -> None:
-    """Queue, cache, plugins, bindings and watches."""
-    for metric in _SCHEDULER:
-        families.computed(
-            metric.name,
-            metric.text,
-            partial(metric.values, sources),
-            metric.labels,
-            counter=metric.counter,
-            stability=metric.stability,
-        )
+def register_watches(
+    families: MetricFamilies, informers: Callable[[], Iterable[InformerStatistics]]
+) -> None:
+    """The watch of each kind."""
     for name, text, value, counter in _WATCHES:
-        families.computed(
-            name, text, _by_kind(sources.informers, value), ("kind",), counter=counter
-        )
+        families.computed(name, text, _by_kind(informers, value), ("kind",), counter=counter)
 
 
 def _by_kind(

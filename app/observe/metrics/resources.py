@@ -12,7 +12,7 @@ from app.model.objects import PodSpec
 from app.model.pod import Pod, PodTemplate
 from app.model.quantity import QuantityError, milli, whole
 from app.model.requests import CPU, EPHEMERAL_STORAGE, MEMORY, Amounts, pod_limits, pod_requests
-from app.observe.metrics.exposition import go_float
+from app.observe.metrics.library import go_float
 
 #: Pods and samples per slice.
 SLICE: Final = 500

@@ -157,6 +157,10 @@ class SampleFamily(MetricFamily[Sample]):
         super().__init__(name, text, stability=stability, labels=labels, make=Sample)
         self.counter: Final = counter
 
+    def shown(self) -> "Values":
+        """The values by label values."""
+        return {labels: sample.shown for labels, sample in self.of.items()}
+
     def reset(self) -> None:
         """Shows counters as zero from now on. A gauge keeps its value: it shows the current state."""
         if self.counter:
@@ -201,7 +205,7 @@ class ComputedFamily:
         self.name: Final = name
         self.help: Final = f"[{stability}] {text}"
         self.label_names: Final = labels
-        self.compute: Final = compute
+        self.shown: Final = compute
         self.counter: Final = counter
 
     def reset(self) -> None:
@@ -224,9 +228,16 @@ class MetricFamilies:
     def collect(self) -> Iterator["Metric"]:
         """All metrics."""
         # Nothing is collected at the start, and the library takes long to import.
-        from app.observe.metrics.exposition import collected  # noqa: PLC0415
+        from app.observe.metrics import library  # noqa: PLC0415
 
-        return map(collected, self._families.values())
+        for family in self._families.values():
+            name, text, labels = family.name, family.help, family.label_names
+            if isinstance(family, HistogramFamily):
+                series = ((of, *histogram.shown) for of, histogram in family.of.items())
+                yield library.histogram(name, text, labels, family.buckets, series)
+            else:
+                counter = family.counter
+                yield library.single(name, text, labels, family.shown(), counter=counter)
 
     def counter(
         self, name: str, text: str, labels: Labels = (), *, stability: str = ALPHA

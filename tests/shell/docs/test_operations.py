@@ -39,7 +39,7 @@ def documented():
 
 def real(world):
     families = world.telemetry.families
-    gauges.register_scheduler(families, world.scheduler.sources())
+    world.scheduler.register(families)
     gauges.register_election(families, lambda: None)
     gauges.register_events(families, list)
     gauges.register_resources(families, Limits(1, 1), AnswerMemory(0), Shortages(), {})

@@ -28,8 +28,9 @@ from app.model.storage import StorageClass
 from app.observe.events import BindingStepFinished, ElectionStatistics, PreemptionFinished
 from app.observe.metrics import gauges
 from app.observe.metrics import resources as resources_module
-from app.observe.metrics.exposition import exposition, go_float
+from app.observe.metrics.exposition import exposition
 from app.observe.metrics.extenders import ExtenderMetrics
+from app.observe.metrics.library import go_float
 from app.observe.metrics.process import LAG_INTERVAL, ClientMetrics, LoopLag
 from app.observe.metrics.resources import SLICE, pod_resource_metrics
 from app.observe.metrics.scheduler import FrameworkMetrics, WatchMetrics
@@ -134,7 +135,7 @@ def value(families, name, /, **labels):
 async def lived(world):
     """One pod bound, one that fits nowhere, and everything that registers metrics."""
     families = world.telemetry.families
-    gauges.register_scheduler(families, world.scheduler.sources())
+    world.scheduler.register(families)
     gauges.register_election(families, lambda: ElectionStatistics("me", True, "me", 3, 2))
     gauges.register_events(families, lambda: [EventStatistics(1, 2, 3, 4, 5)])
     gauges.register_build(families, "0.1.0")

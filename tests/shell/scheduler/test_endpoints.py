@@ -336,7 +336,7 @@ async def test_bindings_in_doubt():
             "node": "a",
             "error": "pods is forbidden",
         }
-        assert browser.world.scheduler.sources().doubts() == 1
+        assert len(browser.world.scheduler.writer.doubts) == 1
         world.transport.handler = lambda sent: refused(404, "gone", "NotFound")
         while await browser.json("/debug/bindings"):
             await asyncio.sleep(0)
