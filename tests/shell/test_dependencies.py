@@ -4,6 +4,7 @@ import ast
 import importlib
 import importlib.metadata
 import re
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -174,3 +175,19 @@ def test_what_the_tests_import_is_declared_and_the_other_way_round():
     )
     assert wanted >= NOT_IMPORTED
     assert imported("tests") - needed == wanted - NOT_IMPORTED
+
+
+@pytest.mark.parametrize(
+    "module", ["app.cli.run", "app.cli.kube_scheduler", "app.scheduler.endpoints"]
+)
+def test_a_scheduler_loads_no_embedded_cluster_and_no_tools(module):
+    """What these serve is no surface of a scheduler, though the image has it (SECURITY.md)."""
+    script = f"import sys, app.scheduler, {module}; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", script], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    loaded = set(done.stdout.split())
+    assert module in loaded
+    assert not {name for name in loaded if name.startswith(("app.sim", "app.tools"))}
+    if module != "app.scheduler.endpoints":
+        assert not loaded & {"aiohttp", "prometheus_client", "cryptography", "rich"}
