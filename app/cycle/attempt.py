@@ -21,11 +21,11 @@ from app.framework.runner import Framework, PreFilterRejected
 from app.framework.scoring import Scorers
 from app.model.pod import Pod
 from app.model.status import Code, Status
+from app.state.columns.arrays import Int64, Rows
 from app.state.columns.labels import Mask
-from app.state.columns.resources import Int64
 from app.state.nominations import PodsByRow
 from app.state.table import NodeTable
-from app.state.view import Rows, View
+from app.state.view import View
 
 #: Returns, by row, the nominated pods with at least the given pod's priority.
 NominatedLookup = Callable[[Pod], PodsByRow]

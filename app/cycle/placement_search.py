@@ -17,8 +17,8 @@ from app.framework.runner import Framework, PreFilterRejected
 from app.model.pod import Pod, PodTemplate
 from app.model.status import SchedulingError
 from app.plugins.registry import IN_TREE
+from app.state.columns.arrays import Int64
 from app.state.columns.labels import Mask
-from app.state.columns.resources import Int64
 from app.state.pod_batch import PodBatch
 from app.state.table import NodeTable
 from app.state.view import DryRunView

@@ -23,7 +23,7 @@ from app.extender.known_answers import KnownAnswers
 from app.model.pod import Pod, PodTemplate
 from app.model.selectors import Labels
 from app.model.status import SchedulingError
-from app.state.columns.resources import Int64
+from app.state.columns.arrays import Int64
 from app.wire.extender_v1 import ExtenderArgs, FilterAnswer, Victims
 from app.wire.group_v1 import GroupQuestion
 

@@ -33,7 +33,7 @@ from app.http.files import TokenFile
 from app.http.proxy import proxy_for
 from app.model.pod import Pod
 from app.runtime.tasks import in_steps
-from app.state.columns.resources import Int64
+from app.state.columns.arrays import Int64
 from app.wire import extender_v1 as wire
 from app.wire.extender_v1 import (
     AnswerError,

@@ -19,7 +19,7 @@ from app.extender.config import Verb
 from app.extender.errors import ExtenderError
 from app.model.pod import Pod
 from app.model.pod_groups import GroupKey
-from app.state.columns.resources import Int64
+from app.state.columns.arrays import Int64
 from app.wire.extender_v1 import ExtenderArgs, FilterAnswer
 from app.wire.group_v1 import GroupArgs, GroupQuestion
 

@@ -70,8 +70,8 @@ from app.model.storage import (
     VolumeAttachment,
 )
 from app.state.cluster import Cluster
+from app.state.columns.arrays import Int64
 from app.state.columns.labels import Codes, LabelColumn, Mask
-from app.state.columns.resources import Int64
 from app.state.lister import Lister
 from app.state.queue.hints import EventRegistration
 from app.state.queue.recorder import HintFunction

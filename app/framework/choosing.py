@@ -11,7 +11,7 @@ import numpy as np
 
 from app.framework.classes import SampleView, Trait, is_large
 from app.framework.diagnosis import FilterOutcome
-from app.framework.interface import CycleState, FilterPlugin
+from app.framework.interface import AnyPlugin, CycleState
 from app.framework.memo import (
     Columns,
     FilterPass,
@@ -26,9 +26,9 @@ from app.framework.ranking import Best
 from app.framework.scoring import ScorePoints, Scorers
 from app.model.pod import Pod
 from app.model.status import Unfinished
-from app.state.columns.resources import Int64
+from app.state.columns.arrays import Int64, Rows
 from app.state.nominations import PodsByRow
-from app.state.view import LazyView, Rows, View
+from app.state.view import LazyView, View
 
 _NO_ROWS: Final = np.zeros(0, np.intp)
 
@@ -103,7 +103,7 @@ class Choosing:
         pod: Pod,
         memo: TemplateMemo,
         nominated: PodsByRow,
-    ) -> tuple[Sequence[Trait], Sequence[tuple[int, FilterPlugin]]]:
+    ) -> tuple[Sequence[Trait], Sequence[tuple[int, AnyPlugin]]]:
         """The traits by which nodes are decided in classes (none: each node by itself), and the filters to call about classes.
 
         Raises _InFull.
@@ -179,7 +179,7 @@ class Choosing:
     # ------------------------------------------------------------ by classes of nodes (see app.framework.classes)
 
     def _traits(
-        self, pod: Pod, memo: TemplateMemo, filters: Iterable[tuple[int, FilterPlugin]]
+        self, pod: Pod, memo: TemplateMemo, filters: Iterable[tuple[int, AnyPlugin]]
     ) -> Sequence[Trait]:
         """What the answers of the plugins that look across nodes depend on. Raises _InFull if they do not say."""
         found: dict[Hashable, Trait] = {}
@@ -200,7 +200,7 @@ class Choosing:
         pod: Pod,
         memo: TemplateMemo,
         traits: Sequence[Trait],
-        filters: Sequence[tuple[int, FilterPlugin]],
+        filters: Sequence[tuple[int, AnyPlugin]],
         rng: np.random.Generator,
     ) -> tuple[Best, Scorers]:
         """As ``_ranked_first``, where plugins that look across nodes are called about one row of each class. Raises _InFull."""
@@ -230,7 +230,7 @@ class Choosing:
         return best, wide
 
     def _filter(
-        self, state: CycleState, pod: Pod, view: View, filters: Iterable[tuple[int, FilterPlugin]]
+        self, state: CycleState, pod: Pod, view: View, filters: Iterable[tuple[int, AnyPlugin]]
     ) -> FilterOutcome:
         return run_filters(self._plugins.accepted(view.n), state, pod, view, filters)
 
@@ -261,7 +261,7 @@ def run_filters(
     state: CycleState,
     pod: Pod,
     view: View,
-    filters: Iterable[tuple[int, FilterPlugin]],
+    filters: Iterable[tuple[int, AnyPlugin]],
 ) -> FilterOutcome:
     """``outcome``, which rejects no row, with the verdicts of these filters, in profile order. Raises SchedulingError."""
     for number, plugin in sorted(filters, key=lambda pair: pair[0]):

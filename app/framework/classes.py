@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from app.framework.ranking import Classes
+from app.state.columns.arrays import Int64, Rows
 from app.state.columns.labels import MISSING, LabelColumn, Mask
-from app.state.columns.resources import Int64
 from app.state.table import NodeTable
-from app.state.view import Rows, View
+from app.state.view import View
 
 #: Numbers of pods by row of a view: int64[n], at least 0.
 Counted = Callable[[View], Int64]

@@ -2,22 +2,11 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, cast
+from typing import Final
 
 from app.framework.diagnosis import Diagnosis
 from app.framework.handle import Effects
-from app.framework.interface import (
-    BindPlugin,
-    CycleState,
-    PermitPlugin,
-    PodGroupPostFilterPlugin,
-    PostBindPlugin,
-    PostFilterPlugin,
-    PostFilterResult,
-    PreBindPlugin,
-    ReservePlugin,
-    RevocablePlugin,
-)
+from app.framework.interface import AnyPlugin, CycleState, PostFilterResult
 from app.framework.plugin_class import has, method_of
 from app.framework.probe import (
     BIND,
@@ -45,17 +34,15 @@ class CommitPoints:
 
     def __init__(self, plugins: ProfilePlugins, watch: Stopwatch) -> None:
         self._watch: Final = watch
-        self._post_filter = cast("Sequence[PostFilterPlugin]", plugins.at("postFilter"))
-        self._reserve = cast("Sequence[ReservePlugin]", plugins.at("reserve"))
-        self._permit = cast("Sequence[PermitPlugin]", plugins.at("permit"))
-        self._pre_bind = cast("Sequence[PreBindPlugin]", plugins.at("preBind"))
+        self._post_filter = plugins.at("postFilter")
+        self._reserve = plugins.at("reserve")
+        self._permit = plugins.at("permit")
+        self._pre_bind = plugins.at("preBind")
         #: With their ``pre_bind_pre_flight``; None if a plugin has none.
         self._pre_flights = [(p, method_of(p, "pre_bind_pre_flight")) for p in self._pre_bind]
-        self._revocable = [
-            cast("RevocablePlugin", p) for p in self._pre_bind if has(p, "undo_pre_bind")
-        ]
-        self._bind = cast("Sequence[BindPlugin]", plugins.at("bind"))
-        self._post_bind = cast("Sequence[PostBindPlugin]", plugins.at("postBind"))
+        self._revocable = [p for p in self._pre_bind if has(p, "undo_pre_bind")]
+        self._bind = plugins.at("bind")
+        self._post_bind = plugins.at("postBind")
         #: How often each PostFilter plugin was called.
         self.post_filter_calls: Final[Counter[str]] = Counter()
         self.has_permit: Final = bool(self._permit)
@@ -106,7 +93,7 @@ class CommitPoints:
         text = "one or more plugins asked to wait and no plugin rejected pod"
         return (Status(Code.Wait, (text,)) if waits else SUCCESS), waits
 
-    def pre_bind_work(self, state: CycleState, pod: Pod, node_name: str) -> list[PreBindPlugin]:
+    def pre_bind_work(self, state: CycleState, pod: Pod, node_name: str) -> list[AnyPlugin]:
         """The PreBind plugins with something to do. Raises SchedulingError."""
         work = []
         for plugin, flight in self._pre_flights:
@@ -123,7 +110,7 @@ class CommitPoints:
         pod: Pod,
         node_name: str,
         effects: Effects,
-        work: Sequence[PreBindPlugin],
+        work: Sequence[AnyPlugin],
     ) -> None:
         """Runs these PreBind plugins in order. Raises SchedulingError."""
         await self._watch.waiting_point(
@@ -136,7 +123,7 @@ class CommitPoints:
         pod: Pod,
         node_name: str,
         effects: Effects,
-        work: Sequence[PreBindPlugin],
+        work: Sequence[AnyPlugin],
     ) -> None:
         for plugin in self._watch.each_waiting(work):
             status = await plugin.pre_bind(state, pod, node_name, effects)
@@ -202,11 +189,11 @@ class CommitPoints:
             raise ExceptionGroup(f"{point} of {pod.key}", faults)
 
     @property
-    def pod_group_post_filter(self) -> PodGroupPostFilterPlugin | None:
+    def pod_group_post_filter(self) -> AnyPlugin | None:
         """The first PostFilter plugin that preempts for groups; None if there is none."""
         for plugin in self._post_filter:
             if has(plugin, "pod_group_post_filter"):
-                return cast("PodGroupPostFilterPlugin", plugin)
+                return plugin
         return None
 
     async def post_filter(

@@ -31,10 +31,10 @@ from app.model.cluster_event import Action, Resource
 from app.model.objects import PodSpec
 from app.model.pod import LabelSet, Pod, PodTemplate
 from app.model.status import SUCCESS, Code, Status
-from app.state.columns.resources import Int64
+from app.state.columns.arrays import Int64, Rows
 from app.state.queue.hints import EventRegistration
 from app.state.table import NodeTable
-from app.state.view import DryRunView, Rows, View
+from app.state.view import DryRunView, View
 
 #: The number of rows that are checked one by one.
 _FEW: Final = 4

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from app.model.status import Code, SchedulingError, Status, histogram
+from app.state.columns.arrays import Int64
 from app.state.columns.labels import Mask
-from app.state.columns.resources import Int64
 
 #: ``FilterOutcome.plugin`` of a row that no plugin rejected.
 NONE: Final = np.int8(127)

@@ -28,8 +28,8 @@ from app.model.cluster_event import Action, ClusterEvent, Resource
 from app.model.pod import Pod
 from app.model.pod_groups import GroupKey
 from app.model.status import Code, Status
+from app.state.columns.arrays import Int64
 from app.state.columns.labels import Mask
-from app.state.columns.resources import Int64
 from app.state.queue.hints import EventRegistration
 from app.state.queue.recorder import HintFunction
 from app.state.view import View
@@ -225,13 +225,6 @@ class NoArguments:
         pass
 
 
-class PreEnqueuePlugin(Plugin, Protocol):
-    """Keeps pods out of the queue."""
-
-    def pre_enqueue(self, pod: Pod) -> Status:
-        """Success lets the pod into the active queue."""
-
-
 class Queued(Protocol):
     """What a QueueSort plugin sees of a queued pod."""
 
@@ -240,60 +233,44 @@ class Queued(Protocol):
     timestamp: float
 
 
-class QueueSortPlugin(Plugin, Protocol):
-    """Sorts the active queue; the same plugin in every profile."""
+class AnyPlugin(Plugin, Protocol):
+    """The methods of all extension points in running order; a plugin has those of the points that it extends."""
 
+    # Keeps pods out of the queue.
+    def pre_enqueue(self, pod: Pod) -> Status:
+        """Success lets the pod into the active queue."""
+
+    # Sorts the active queue; the same plugin in every profile.
     def sort_key(self, queued: Queued) -> Any:
         """The pod with the smallest key is popped first; all keys must be comparable."""
 
-
-class PreFilterPlugin(Plugin, Protocol):
-    """Runs before the filters: prepares data, restricts the nodes, or rejects the pod."""
-
+    # Runs before the filters: prepares data, restricts the nodes, or rejects the pod.
     def pre_filter(self, state: CycleState, pod: Pod) -> PreFilterResult | Status:
         """Success, Skip (this plugin's filter is not called), or a rejection for all nodes."""
 
-
-class FilterPlugin(Plugin, Protocol):
-    """Rejects nodes."""
-
+    # Rejects nodes.
     def filter(self, state: CycleState, pod: Pod, view: View) -> Verdicts | None:
         """None if every row of the view is feasible."""
 
-
-class PreScorePlugin(Plugin, Protocol):
-    """Prepares scoring."""
-
+    # Prepares scoring.
     def pre_score(self, state: CycleState, pod: Pod, view: View) -> Status:
         """Success, or Skip (this plugin's score is not called). ``view`` has the feasible nodes."""
 
-
-class ScorePlugin(Plugin, Protocol):
-    """Scores nodes."""
-
+    # Scores nodes.
     def score(self, state: CycleState, pod: Pod, view: View) -> Int64 | None:
         """int64[n], 0 to 100 unless the plugin has ``normalize``; None for 0 on all rows."""
 
-
-class NormalizePlugin(ScorePlugin, Protocol):
-    """Scores nodes relative to each other."""
-
+    # Scores nodes relative to each other.
     def normalize(self, state: CycleState, pod: Pod, scores: Int64, view: View) -> Int64:
         """int64[n], 0 to 100, from the raw scores of all feasible nodes."""
 
-
-class PostFilterPlugin(Plugin, Protocol):
-    """Runs when no node is feasible, for example to preempt pods."""
-
+    # Runs when no node is feasible, for example to preempt pods.
     async def post_filter(
         self, state: CycleState, pod: Pod, diagnosis: Diagnosis, effects: Effects
     ) -> PostFilterResult:
         """Success with a nominated node, or Unschedulable."""
 
-
-class PodGroupPostFilterPlugin(PostFilterPlugin, Protocol):
-    """Runs when too few pods of a group fit."""
-
+    # Runs when too few pods of a group fit.
     async def pod_group_post_filter(
         self,
         key: GroupKey,
@@ -307,27 +284,18 @@ class PodGroupPostFilterPlugin(PostFilterPlugin, Protocol):
         ``rows`` (intp[n], ascending): the domain in which the group is placed; None for all nodes.
         """
 
-
-class ReservePlugin(Plugin, Protocol):
-    """Reserves resources that the node table does not count."""
-
+    # Reserves resources that the node table does not count.
     def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Status:
         """Reserves for the pod on the node."""
 
     def unreserve(self, state: CycleState, pod: Pod, node_name: str) -> None:
         """Called for every Reserve plugin after any failure, possibly without ``reserve`` or twice."""
 
-
-class PermitPlugin(Plugin, Protocol):
-    """Allows, delays or rejects the binding of a pod."""
-
+    # Allows, delays or rejects the binding of a pod.
     def permit(self, state: CycleState, pod: Pod, node_name: str) -> PermitResult:
         """Success, Wait or a rejection."""
 
-
-class PreBindPlugin(Plugin, Protocol):
-    """Runs before the binding is written."""
-
+    # Runs before the binding is written.
     def pre_bind_pre_flight(self, state: CycleState, pod: Pod, node_name: str) -> Status:
         """Success if ``pre_bind`` has work to do, Skip if not."""
 
@@ -336,50 +304,32 @@ class PreBindPlugin(Plugin, Protocol):
     ) -> Status:
         """Does the work; success or an error."""
 
-
-class RevocablePlugin(PreBindPlugin, Protocol):
-    """Reverts what its ``pre_bind`` wrote if the pod cannot be bound."""
-
+    # Reverts what its ``pre_bind`` wrote if the pod cannot be bound.
     async def undo_pre_bind(
         self, state: CycleState, pod: Pod, node_name: str, effects: Effects
     ) -> None:
         """Called when a binding cycle has failed, before Unreserve, even if ``pre_bind`` was not called."""
 
-
-class BindPlugin(Plugin, Protocol):
-    """Writes the binding."""
-
+    # Writes the binding.
     async def bind(self, state: CycleState, pod: Pod, node_name: str, effects: Effects) -> Status:
         """Success, or Skip to leave it to the next Bind plugin."""
 
-
-class PostBindPlugin(Plugin, Protocol):
-    """Is called with pods that were bound."""
-
+    # Is called with pods that were bound.
     def post_bind(self, state: CycleState, pod: Pod, node_name: str) -> None:
         """Called after the pod was bound."""
 
-
-class PlacementGeneratePlugin(Plugin, Protocol):
-    """Generates the placements of a pod group."""
-
+    # Generates the placements of a pod group.
     def generate_placements(self, key: GroupKey) -> Placements | None:
         """None if the group may use all nodes. Raises SchedulingError."""
 
-
-class PlacementScorePlugin(Plugin, Protocol):
-    """Scores the placements of a pod group."""
-
+    # Scores the placements of a pod group.
     def score_placements(self, placements: Placements, pods: Sequence[Pod], placed: Mask) -> Int64:
         """int64[k], 0 to 100 unless it is normalised. ``placed``: bool[k, pods], the pods that each placement takes."""
 
     def grows(self, pods: Sequence[Pod]) -> bool:
         """Whether a placement never scores less with more of these pods, whatever the other placements take."""
 
-
-class PlacementNormalizePlugin(PlacementScorePlugin, Protocol):
-    """Scores the placements of a pod group relative to each other."""
-
+    # Scores the placements of a pod group relative to each other.
     def normalize_placements(self, scores: Int64) -> Int64:
         """int64[k], 0 to 100, from the scores of all placements. Raises SchedulingError."""
 

@@ -16,10 +16,9 @@ from app.framework.classes import ClassesByTraits, Trait
 from app.framework.diagnosis import NONE, FilterOutcome
 from app.framework.interface import (
     MAX_NODE_SCORE,
+    AnyPlugin,
     CycleState,
-    FilterPlugin,
     NodeLocal,
-    PreFilterPlugin,
     PreFilterResult,
 )
 from app.framework.optional import SteadySkip
@@ -28,11 +27,11 @@ from app.framework.profile import Scorer
 from app.framework.ranking import INFEASIBLE, Ranking, Totals
 from app.model.pod import Pod, PodTemplate
 from app.model.status import Code, SchedulingError, Status, unresolvable
+from app.state.columns.arrays import Int64, Rows
 from app.state.columns.labels import Mask
-from app.state.columns.resources import Int64
 from app.state.nominations import PodsByRow
 from app.state.table import NodeTable
-from app.state.view import Rows, View, dry_run_with
+from app.state.view import View, dry_run_with
 
 #: Up to this many rows are ranked one by one, which is faster than array calls.
 _FEW_ROWS: Final = 4
@@ -61,7 +60,7 @@ class FilterPass(msgspec.Struct):
     #: The names of the plugins that are skipped.
     skipped: frozenset[str]
     #: The other filters that are not NodeLocal, with their positions in the profile; they run in each attempt.
-    wide: Sequence[tuple[int, FilterPlugin]]
+    wide: Sequence[tuple[int, AnyPlugin]]
     #: The names of the nodes to consider; None: all nodes.
     names: frozenset[str] | None = None
     #: The plugins that restricted the nodes by name.
@@ -86,7 +85,7 @@ class NodeLocalPlugins:
 
     def __init__(
         self,
-        filters: Sequence[FilterPlugin],
+        filters: Sequence[AnyPlugin],
         scores: Sequence[Scorer],
         epochs: Sequence[Epoch],
         table: NodeTable,
@@ -111,13 +110,13 @@ class NodeLocalPlugins:
         self.no_total: Final[Totals] = np.zeros(0, self.total_type)
         self.no_ranking: Final = Ranking(self.total_type)
         self._nothing_rejected = _NO_VERDICTS
-        self._active: Final[dict[frozenset[str], Sequence[tuple[int, FilterPlugin]]]] = {}
+        self._active: Final[dict[frozenset[str], Sequence[tuple[int, AnyPlugin]]]] = {}
 
     def epoch(self) -> tuple[Hashable, ...]:
         """A value that changes when every row must be computed again."""
         return tuple([epoch() for epoch in self._epochs])
 
-    def wide_filters(self, skipped: frozenset[str]) -> Sequence[tuple[int, FilterPlugin]]:
+    def wide_filters(self, skipped: frozenset[str]) -> Sequence[tuple[int, AnyPlugin]]:
         """The other filters that are not among the ``skipped`` ones, with their positions in the profile."""
         return [(i, p) for i, p in self._wide_filters if p.NAME not in skipped]
 
@@ -132,7 +131,7 @@ class NodeLocalPlugins:
             self._nothing_rejected = self.accepted(size)
         return self._nothing_rejected
 
-    def active_filters(self, skipped: frozenset[str]) -> Sequence[tuple[int, FilterPlugin]]:
+    def active_filters(self, skipped: frozenset[str]) -> Sequence[tuple[int, AnyPlugin]]:
         """The NodeLocal filters that are not among the ``skipped`` ones, with their positions in the profile."""
         active = self._active.get(skipped)
         if active is None:
@@ -174,7 +173,7 @@ class TemplateMemo:
         local: "NodeLocalMemo",
         *,
         unconcerned: frozenset[str],
-        pre_filters: Sequence[PreFilterPlugin],
+        pre_filters: Sequence[AnyPlugin],
         scorers: Sequence[Scorer],
     ) -> None:
         """``unconcerned``: the plugins that do not apply to the template.
@@ -251,7 +250,7 @@ class NodeLocalMemo:
         self.pre_filtered: dict[str, PreFilterResult | Status] = {}
         #: Whether one of these restricts the nodes to a few, which are filtered alone.
         self.named_nodes = False
-        self.active_filters: Sequence[tuple[int, FilterPlugin]] = ()
+        self.active_filters: Sequence[tuple[int, AnyPlugin]] = ()
         self.active_scores: Sequence[Scorer] | None = None
         self._ranking = plugins.no_ranking
         self._ranked_at = -1

@@ -28,7 +28,8 @@ from app.framework.interface import CycleState, Verdicts
 from app.model.objects import Node
 from app.model.pod import Pod
 from app.model.status import Code, SchedulingError, Status
-from app.state.columns.resources import Int64, offered_by, requested_by
+from app.state.columns.arrays import Int64
+from app.state.columns.resources import offered_by, requested_by
 from app.state.table import CPU_ROW, MEMORY_ROW
 from app.state.view import View
 

@@ -1,16 +1,11 @@
 """Runs PlacementGenerate and PlacementScore, which decide where the pods of a group go together."""
 
 from collections.abc import Sequence
-from typing import Final, cast
+from typing import Final
 
 import numpy as np
 
-from app.framework.interface import (
-    MAX_NODE_SCORE,
-    PlacementGeneratePlugin,
-    PlacementNormalizePlugin,
-    PlacementScorePlugin,
-)
+from app.framework.interface import MAX_NODE_SCORE
 from app.framework.placements import Placements
 from app.framework.plugin_class import has
 from app.framework.probe import PLACEMENT_GENERATE, PLACEMENT_SCORE, Stopwatch
@@ -18,8 +13,8 @@ from app.framework.profile import ProfilePlugins
 from app.model.pod import Pod
 from app.model.pod_groups import GroupKey
 from app.model.status import SchedulingError
+from app.state.columns.arrays import Int64
 from app.state.columns.labels import Mask
-from app.state.columns.resources import Int64
 
 
 class PlacementPoints:
@@ -27,10 +22,8 @@ class PlacementPoints:
 
     def __init__(self, plugins: ProfilePlugins, watch: Stopwatch) -> None:
         self._watch: Final = watch
-        self._generate = cast("Sequence[PlacementGeneratePlugin]", plugins.at("placementGenerate"))[
-            :1
-        ]
-        self._score = cast("Sequence[PlacementScorePlugin]", plugins.at("placementScore"))
+        self._generate = plugins.at("placementGenerate")[:1]
+        self._score = plugins.at("placementScore")
         self._normalizing = [p for p in self._score if has(p, "normalize_placements")]
         self._weights: Final = plugins.placement_weights
         #: The name of the plugin that generates placements; empty without one.
@@ -62,7 +55,7 @@ class PlacementPoints:
             timed = self._watch.one(plugin)
             scores = timed.score_placements(placements, pods, placed)
             if plugin in self._normalizing:
-                scores = cast("PlacementNormalizePlugin", timed).normalize_placements(scores)
+                scores = timed.normalize_placements(scores)
             wrong = scores[(scores < 0) | (scores > MAX_NODE_SCORE)]
             if len(wrong):
                 raise SchedulingError(

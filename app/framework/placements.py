@@ -7,10 +7,10 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from app.state.columns.arrays import Int64, Rows
 from app.state.columns.labels import MISSING, Mask
-from app.state.columns.resources import Int64
 from app.state.table import NodeTable
-from app.state.view import Rows, View
+from app.state.view import View
 
 
 class DomainRoom(msgspec.Struct, frozen=True, rename="camel"):

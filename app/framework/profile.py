@@ -1,7 +1,7 @@
 """The plugins of one profile by extension point, in running order, and the weights of their scores.
 
 A profile may disable a plugin at preFilter or preScore alone. If kube-scheduler's plugin of that name needs this step
-later, an UnpreparedPlugin takes its place, which fails with the same error (docs/spec/framework.md#cycle-state)."""
+later, an _UnpreparedPlugin takes its place, which fails with the same error (docs/spec/framework.md#cycle-state)."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
@@ -10,16 +10,7 @@ import msgspec
 import numpy as np
 
 from app.framework.handle import Effects
-from app.framework.interface import (
-    CycleState,
-    FilterPlugin,
-    NodeLocal,
-    Plugin,
-    PreScorePlugin,
-    ScorePlugin,
-    Verdicts,
-    reject,
-)
+from app.framework.interface import AnyPlugin, CycleState, NodeLocal, Plugin, Verdicts, reject
 from app.framework.optional import (
     AcceptsAll,
     ByTraits,
@@ -32,20 +23,21 @@ from app.framework.optional import (
 from app.framework.plugin_class import acts_at, has, method_of, needs_of
 from app.model.pod import Pod, PodTemplate
 from app.model.status import Code, SchedulingError, Status
-from app.state.columns.resources import Int64
+from app.state.columns.arrays import Int64
 from app.state.view import View
 
 
 class ProfilePlugins(msgspec.Struct, frozen=True):
     """The plugin instances by extension point (configuration names), and the weights of Score and PlacementScore plugins."""
 
-    by_point: Mapping[str, Sequence[Plugin]]
+    by_point: Mapping[str, Sequence[Any]]
     weights: Mapping[str, int]
     placement_weights: Mapping[str, int] = {}
 
-    def at(self, point: str) -> Sequence[Any]:
+    def at(self, point: str) -> Sequence[AnyPlugin]:
         """The plugins of an extension point, in running order."""
-        return self.by_point.get(point, ())
+        plugins: Sequence[AnyPlugin] = self.by_point.get(point, ())
+        return plugins
 
 
 def resolve_plugins(
@@ -60,11 +52,11 @@ def resolve_plugins(
 
 def _at(
     point: str, plugin: Plugin, points: Mapping[str, Sequence[str]]
-) -> "Iterator[Plugin | UnpreparedPlugin]":
+) -> "Iterator[Plugin | _UnpreparedPlugin]":
     """The plugin, its replacement, or nothing."""
     need = needs_of(plugin).get(point)
     if need is not None and plugin.NAME not in points.get(need.point, ()):
-        yield UnpreparedPlugin(plugin.NAME, need.error)
+        yield _UnpreparedPlugin(plugin.NAME, need.error)
     elif acts_at(plugin, point):
         yield plugin
 
@@ -72,10 +64,10 @@ def _at(
 class Scorer(NamedTuple):
     """A Score plugin of a profile, and what it offers."""
 
-    plugin: ScorePlugin
+    plugin: AnyPlugin
     weight: int
     #: The plugin again if the profile runs its PreScore.
-    pre_score: PreScorePlugin | None
+    pre_score: AnyPlugin | None
     normalizes: bool
     #: The weighted score of every node if all raw scores are 0; None if ``normalize`` has to compute it.
     zero: int | None
@@ -106,7 +98,7 @@ def scorers_of(plugins: ProfilePlugins) -> list[Scorer]:
     ]
 
 
-def _scorer(plugin: ScorePlugin, weight: int, pre_score: PreScorePlugin | None) -> Scorer:
+def _scorer(plugin: AnyPlugin, weight: int, pre_score: AnyPlugin | None) -> Scorer:
     return Scorer(
         plugin,
         weight,
@@ -119,7 +111,7 @@ def _scorer(plugin: ScorePlugin, weight: int, pre_score: PreScorePlugin | None) 
     )
 
 
-def hooks_of(plugin: FilterPlugin) -> FilterHooks:
+def hooks_of(plugin: AnyPlugin) -> FilterHooks:
     """What a Filter plugin offers."""
     return FilterHooks(
         isinstance(plugin, UndecidedOnly),
@@ -129,7 +121,7 @@ def hooks_of(plugin: FilterPlugin) -> FilterHooks:
     )
 
 
-class UnpreparedPlugin(NodeLocal, IgnoresOtherPods):
+class _UnpreparedPlugin(NodeLocal, IgnoresOtherPods):
     """Fails at every extension point with ``error``, the text of kube-scheduler's plugin."""
 
     def __init__(self, name: str, error: str) -> None:

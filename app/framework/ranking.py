@@ -13,8 +13,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from app.state.columns.resources import Int64
-from app.state.view import Rows
+from app.state.columns.arrays import Int64, Rows
 
 #: Totals of rows: any signed integers.
 Totals = npt.NDArray[np.signedinteger[Any]]
@@ -37,7 +36,7 @@ class Best(NamedTuple):
     feasible: int
 
 
-class Samples(NamedTuple):
+class _Samples(NamedTuple):
     """A feasible row of each class that has one: the classes, the rows, and the numbers of feasible rows."""
 
     classes: npt.NDArray[np.intp]
@@ -155,14 +154,14 @@ class Ranking:
 
     # ------------------------------------------------------------ choices
 
-    def samples(self) -> Samples:
+    def samples(self) -> _Samples:
         """One row of each class that has a feasible one."""
         numbers = self._feasible.nonzero()[0]
         blocks = self._highest[numbers].argmax(axis=1)
         good = self._totals[blocks] >= 0
         if self._classes is not None:
             good &= self._classes[blocks] == numbers[:, None]
-        return Samples(numbers, blocks * _BLOCK + good.argmax(axis=1), self._feasible[numbers])
+        return _Samples(numbers, blocks * _BLOCK + good.argmax(axis=1), self._feasible[numbers])
 
     def best(
         self,

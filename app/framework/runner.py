@@ -1,7 +1,7 @@
 """A profile's plugins, and their calls at PreFilter and Filter, by kube-scheduler's rules (docs/spec/framework.md)."""
 
 from collections.abc import Hashable, Iterable, Sequence
-from typing import Final, cast
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -11,15 +11,7 @@ from app.framework.classes import is_large
 from app.framework.commit import CommitPoints
 from app.framework.diagnosis import NONE, FilterOutcome
 from app.framework.handle import Handle
-from app.framework.interface import (
-    CycleState,
-    FilterPlugin,
-    NodeLocal,
-    Plugin,
-    PreEnqueuePlugin,
-    PreFilterPlugin,
-    Verdicts,
-)
+from app.framework.interface import AnyPlugin, CycleState, NodeLocal, Plugin, Verdicts
 from app.framework.memo import FilterPass, NodeLocalMemo, NodeLocalPlugins, TemplateMemo
 from app.framework.optional import IgnoresOtherPods
 from app.framework.placement_points import PlacementPoints
@@ -39,11 +31,12 @@ from app.framework.template_memos import FEW_NAMED, TemplateMemos, status_and_no
 from app.model.cluster_event import Action, ClusterEvent, Resource
 from app.model.pod import Pod
 from app.model.status import SKIP, Code, SchedulingError, Status, unresolvable
+from app.state.columns.arrays import Rows
 from app.state.columns.labels import Mask
 from app.state.nominations import PodsByRow
 from app.state.queue.hints import EventRegistration
 from app.state.table import NodeTable
-from app.state.view import DryRunView, Rows, View, dry_run_with
+from app.state.view import DryRunView, View, dry_run_with
 
 #: Cycle state key: the names of the plugins that are skipped at Filter.
 _SKIPPED: Final = "Framework/skipped"
@@ -99,9 +92,9 @@ class Framework:
         self.scoring: Final = ScorePoints(plugins, self._watch, table, self.participation)
         self.commit: Final = CommitPoints(plugins, self._watch)
         self.placements: Final = PlacementPoints(plugins, self._watch)
-        self.pre_enqueue: Final = cast("Sequence[PreEnqueuePlugin]", plugins.at("preEnqueue"))
-        pre_filter = cast("Sequence[PreFilterPlugin]", plugins.at("preFilter"))
-        self._filter = cast("Sequence[FilterPlugin]", plugins.at("filter"))
+        self.pre_enqueue: Final = plugins.at("preEnqueue")
+        pre_filter = plugins.at("preFilter")
+        self._filter = plugins.at("filter")
         #: By position, what the filters offer.
         self._hooks: Final = [hooks_of(plugin) for plugin in self._filter]
         every: Iterable[Plugin] = dict.fromkeys(
@@ -302,7 +295,7 @@ class Framework:
         pod: Pod,
         local: NodeLocalMemo,
         outcome: FilterOutcome,
-        wide: Sequence[tuple[int, FilterPlugin]],
+        wide: Sequence[tuple[int, AnyPlugin]],
         nominated: PodsByRow,
     ) -> None:
         """Replaces the verdicts on rows that are rejected once their nominated pods are added.
@@ -333,7 +326,7 @@ class Framework:
         return None if outcome.plugin[0] == NONE else outcome.status(0)
 
     def filter_view(
-        self, state: CycleState, pod: Pod, view: View, filters: Iterable[tuple[int, FilterPlugin]]
+        self, state: CycleState, pod: Pod, view: View, filters: Iterable[tuple[int, AnyPlugin]]
     ) -> FilterOutcome:
         """Runs these filters, in profile order, over a view. Raises SchedulingError."""
         outcome = run_filters(self.accepted(view.n), state, pod, view, filters)
@@ -349,7 +342,7 @@ class Framework:
         hook = self._hooks[number].only_narrows
         return hook is not None and hook.only_narrows(state)
 
-    def active_filters(self, state: CycleState) -> list[tuple[int, FilterPlugin]]:
+    def active_filters(self, state: CycleState) -> list[tuple[int, AnyPlugin]]:
         """The filters that PreFilter did not skip in this attempt, with their positions in the profile."""
         skipped = state.get(_SKIPPED, frozenset())
         return [(i, p) for i, p in enumerate(self._filter) if p.NAME not in skipped]

@@ -1,19 +1,19 @@
 """Runs a profile's plugins of PreScore and Score (docs/spec/framework.md#prescore-and-score)."""
 
 from collections.abc import Sequence
-from typing import Final, TypeVar, cast
+from typing import Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from app.framework.classes import is_large
-from app.framework.interface import CycleState, NodeLocal, NormalizePlugin, PreScorePlugin
+from app.framework.interface import AnyPlugin, CycleState, NodeLocal
 from app.framework.memo import NodeLocalMemo, TemplateMemo, check_scores, weighted
 from app.framework.probe import PRE_SCORE, SCORE, Participation, Stopwatch
 from app.framework.profile import ProfilePlugins, Scorer, scorers_of
 from app.model.pod import Pod
 from app.model.status import Code, SchedulingError
-from app.state.columns.resources import Int64
+from app.state.columns.arrays import Int64
 from app.state.table import NodeTable
 from app.state.view import View
 
@@ -120,7 +120,7 @@ class ScorePoints:
         return column if view.n == self._table.size else column.take(view.rows)
 
     def _run_pre_score(
-        self, state: CycleState, pod: Pod, plugin: PreScorePlugin | None, view: View
+        self, state: CycleState, pod: Pod, plugin: AnyPlugin | None, view: View
     ) -> bool:
         """Whether a plugin scores this pod; those without PreScore score every pod."""
         if plugin is None:
@@ -137,7 +137,7 @@ class ScorePoints:
         """int64[n], 0 to 100: a plugin's scores (None: all 0) after ``normalize``. Raises SchedulingError."""
         scores = np.zeros(view.n, np.int64) if scores is None else scores
         if scorer.normalizes:
-            normalizer = self._watch.one(cast("NormalizePlugin", scorer.plugin))
+            normalizer = self._watch.one(scorer.plugin)
             scores = normalizer.normalize(state, pod, scores, view)
         check_scores(scorer.plugin.NAME, scores)
         return scores

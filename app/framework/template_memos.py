@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from app.framework.classes import is_large
-from app.framework.interface import NodeLocal, Plugin, PreFilterPlugin, PreFilterResult
+from app.framework.interface import AnyPlugin, NodeLocal, Plugin, PreFilterResult
 from app.framework.memo import NodeLocalMemo, NodeLocalPlugins, TemplateMemo
 from app.framework.profile import Scorer
 from app.model.pod import Pod, PodTemplate
@@ -29,7 +29,7 @@ class TemplateMemos:
     def __init__(
         self,
         plugins: NodeLocalPlugins,
-        pre_filters: Sequence[PreFilterPlugin],
+        pre_filters: Sequence[AnyPlugin],
         wide_scores: Sequence[Scorer],
         choosy: Sequence[tuple[Plugin, Callable[[PodTemplate], bool]]],
         *,

@@ -42,11 +42,12 @@ from app.model.pod import Pod
 from app.model.status import SUCCESS, ConflictError, SchedulingError, Status
 from app.model.storage import PersistentVolume, PersistentVolumeClaim
 from app.state.cluster import Cluster
+from app.state.columns.arrays import Rows
 from app.state.nominations import NO_PODS
 from app.state.queue.hints import EventRegistration, narrowed, with_taint_registrations
 from app.state.queue.update_events import node_update_events, pod_update_events
 from app.state.table import NodeTable
-from app.state.view import Rows, View
+from app.state.view import View
 from app.wire.extender_v1 import Victims
 from app.wire.kube import NodeDecoder, PodDecoder, decoder_for
 

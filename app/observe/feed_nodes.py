@@ -12,7 +12,7 @@ import numpy as np
 
 from app.model.objects import Node
 from app.model.requests import PODS, allocatable_units
-from app.state.columns.resources import Int64
+from app.state.columns.arrays import Int64
 from app.state.table import NodeTable
 from app.wire.sanitize import encode
 

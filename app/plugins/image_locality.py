@@ -13,7 +13,7 @@ from app.framework.optional import ColumnScore
 from app.model.features import Rule
 from app.model.objects import PodSpec
 from app.model.pod import Pod, PodTemplate
-from app.state.columns.resources import Int64
+from app.state.columns.arrays import Int64
 from app.state.table import NodeTable
 from app.state.view import View
 

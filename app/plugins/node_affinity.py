@@ -38,7 +38,7 @@ from app.plugins.helpers.node_selector import (
     preferred_of,
     required_of,
 )
-from app.state.columns.resources import Int64
+from app.state.columns.arrays import Int64
 from app.state.queue.hints import EventRegistration
 from app.state.view import View
 

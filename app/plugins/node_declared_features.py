@@ -15,10 +15,11 @@ from app.model.cluster_event import Action, Resource
 from app.model.objects import PodSpec
 from app.model.pod import Pod
 from app.model.status import SKIP, SUCCESS, Code, Status
+from app.state.columns.arrays import Rows
 from app.state.columns.labels import EncodedColumn, Mask
 from app.state.queue.hints import EventRegistration
 from app.state.table import NodeTable
-from app.state.view import Rows, View
+from app.state.view import View
 
 ERR_REASON: Final = "node(s) didn't match Pod's required features"
 

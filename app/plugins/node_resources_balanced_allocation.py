@@ -17,8 +17,8 @@ from app.model.pod import Pod
 from app.model.status import SKIP, SUCCESS, Status
 from app.plugins.helpers.device_counts import DeviceCounts
 from app.plugins.helpers.resource_score import ZERO, ScoredResources
+from app.state.columns.arrays import Int64
 from app.state.columns.labels import Mask
-from app.state.columns.resources import Int64
 from app.state.view import View
 
 Float64 = npt.NDArray[np.float64]

@@ -48,8 +48,8 @@ from app.plugins.helpers.resource_score import (
     nonzero_allocated,
 )
 from app.plugins.helpers.shape import score_table
+from app.state.columns.arrays import Int64
 from app.state.columns.labels import Mask
-from app.state.columns.resources import Int64
 from app.state.queue.hints import EventRegistration
 from app.state.view import View
 

@@ -10,8 +10,8 @@ from app.framework.interface import MAX_NODE_SCORE
 from app.framework.placements import Placements
 from app.model.pod import Pod
 from app.model.status import SchedulingError
+from app.state.columns.arrays import Int64
 from app.state.columns.labels import Mask
-from app.state.columns.resources import Int64
 
 NO_PODS: Final = "no pods from pod group are assigned to any of the candidate placements"
 

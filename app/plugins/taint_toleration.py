@@ -28,7 +28,7 @@ from app.plugins.helpers.tolerations import (
     TaintTable,
     find_untolerated,
 )
-from app.state.columns.resources import Int64
+from app.state.columns.arrays import Int64
 from app.state.queue.hints import EventRegistration
 from app.state.view import View
 

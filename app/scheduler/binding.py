@@ -10,7 +10,7 @@ import msgspec
 
 from app.cycle.pod_cycle import AssumedPod
 from app.framework.handle import Effects
-from app.framework.interface import PreBindPlugin
+from app.framework.interface import AnyPlugin
 from app.kube.errors import KubeError
 from app.model.pod import Pod
 from app.model.status import Code, SchedulingError, Status
@@ -148,7 +148,7 @@ class Binder:
             log.exception("Error taking back what was written for pod %s", pod.key)
         self._undo(assumed, status)
 
-    async def _prepare(self, assumed: AssumedPod, work: list[PreBindPlugin]) -> None:
+    async def _prepare(self, assumed: AssumedPod, work: list[AnyPlugin]) -> None:
         """Runs PreBind, which ``preempt`` may stop."""
         pod, framework = assumed.pod, assumed.framework
         steps = framework.commit.pre_bind(

@@ -30,10 +30,9 @@ from app.observe.explain import (
 )
 from app.observe.group_histories import MAX_MESSAGE, GroupHistories, waits_for
 from app.observe.histories import Histories, rejections_of
-from app.state.columns.resources import Int64
+from app.state.columns.arrays import Int64, Rows
 from app.state.queue.queued_pod import Place, QueuedPod
 from app.state.scheduler_state import SchedulerState
-from app.state.view import Rows
 
 #: Nodes shown with their scores.
 TOP: Final = 10

@@ -38,11 +38,10 @@ from app.scheduler.driving import drive
 from app.scheduler.extender_retries import ExtenderRetries
 from app.scheduler.node_locks import NodeLocks
 from app.scheduler.serial_extenders import SerialGate
+from app.state.columns.arrays import Int64, Rows
 from app.state.columns.labels import Mask
-from app.state.columns.resources import Int64
 from app.state.queue.queued_pod import Lane
 from app.state.table import NodeTable
-from app.state.view import Rows
 from app.wire.extender_v1 import ExtenderArgs
 from app.wire.group_v1 import GroupQuestion
 

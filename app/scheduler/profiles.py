@@ -8,7 +8,7 @@ import numpy as np
 from app.framework.args import Profile
 from app.framework.diagnosis import EXTENDER
 from app.framework.handle import WaitingPods
-from app.framework.interface import Plugin, QueueSortPlugin
+from app.framework.interface import AnyPlugin, Plugin
 from app.framework.probe import NULL_PROBE, Probe
 from app.framework.profile import ProfilePlugins, resolve_plugins
 from app.framework.runner import ANY_CHANGE, Framework, ProfileHandle
@@ -134,7 +134,7 @@ def queue_plugins(
 ) -> QueuePlugins:
     """The plugins' part in the queue. ``extended``: whether there are extenders."""
     first = next(iter(frameworks.values()))
-    sort: QueueSortPlugin = first.plugins.at("queueSort")[0]  # every profile has exactly one
+    sort: AnyPlugin = first.plugins.at("queueSort")[0]  # every profile has exactly one
     checks = {
         name: [(plugin.NAME, plugin.pre_enqueue) for plugin in framework.pre_enqueue]
         for name, framework in frameworks.items()

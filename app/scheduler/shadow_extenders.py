@@ -23,7 +23,7 @@ from app.model.status import SchedulingError
 from app.observe.events import ShadowAnswered, Sink
 from app.observe.metrics.series import MetricFamilies
 from app.runtime.tasks import Limiter, Spawn
-from app.state.columns.resources import Int64
+from app.state.columns.arrays import Int64
 from app.state.queue.queued_pod import QueuedPod
 from app.state.table import NodeTable
 from app.wire.extender_v1 import ExtenderArgs, Victims

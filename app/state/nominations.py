@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from app.model.pod import Pod
-from app.state.columns.resources import Int64
+from app.state.columns.arrays import Int64
 from app.state.nominator import Nominator
 from app.state.table import NodeTable
 

@@ -8,8 +8,8 @@ import numpy.typing as npt
 
 from app.model.pod import Pod
 from app.model.requests import CPU, MEMORY, PodResources
+from app.state.columns.arrays import Int64
 from app.state.columns.families import PodCounter
-from app.state.columns.resources import Int64
 
 #: A resource that fewer than one in this many pods request is kept by pod instead of in an array.
 _PODS_PER_ENTRY: Final = 24

@@ -18,11 +18,12 @@ import numpy.typing as npt
 from app.model.objects import Node, Resources
 from app.model.pod import Pod
 from app.model.requests import CPU, MEMORY, PODS, allocatable_units
+from app.state.columns.arrays import Int64
 from app.state.columns.families import PodFamilies
 from app.state.columns.images import Images
 from app.state.columns.labels import LabelColumns, Mask, TaintSets
 from app.state.columns.ports import HostPorts
-from app.state.columns.resources import Int64, ResourceColumns
+from app.state.columns.resources import ResourceColumns
 from app.state.columns.terms import Terms
 from app.state.columns.volumes import VolumeIndex
 from app.state.pod_batch import PodBatch

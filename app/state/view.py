@@ -14,15 +14,14 @@ import numpy.typing as npt
 from app.model.objects import Node, Taint
 from app.model.pod import HostPort, Pod
 from app.model.requests import CPU, MEMORY
+from app.state.columns.arrays import Int64, Rows
 from app.state.columns.families import PodCounter
 from app.state.columns.labels import Codes, LabelColumn, Mask
 from app.state.columns.ports import conflicts
-from app.state.columns.resources import Int64, ResourceColumns
+from app.state.columns.resources import ResourceColumns
 from app.state.columns.sparse import LIMIT, clamp
 from app.state.pod_batch import PodBatch
 from app.state.table import NodeTable
-
-Rows = npt.NDArray[np.intp]
 
 #: Views with at most this many rows look up each row in the sets of rows by port; larger ones use a mask.
 _FEW_ROWS: Final = 32

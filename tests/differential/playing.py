@@ -15,8 +15,8 @@ from app.model.objects import Node
 from app.model.pod import Pod
 from app.model.status import SchedulingError
 from app.state.cache import CacheError
+from app.state.columns.arrays import Rows
 from app.state.scheduler_state import Change
-from app.state.view import Rows
 from tests.core.scheduler.full_state import FullState
 from tests.differential import objects
 

@@ -15,11 +15,10 @@ from app.framework.args import DefaultPreemptionArgs
 from app.model.pod import PodTemplate
 from app.plugins.default_preemption.dry_run import Finding
 from app.plugins.default_preemption.importance import Loss, loss
+from app.state.columns.arrays import Int64, Rows
 from app.state.columns.labels import Mask
-from app.state.columns.resources import Int64
 from app.state.nominations import PodsByRow
 from app.state.table import NodeTable
-from app.state.view import Rows
 from app.wire.extender_v1 import Victims
 
 #: The values of ``Findings.kinds``.

@@ -13,19 +13,20 @@ import msgspec
 import numpy as np
 
 from app.framework.diagnosis import NONE, FilterOutcome
-from app.framework.interface import CycleState, FilterPlugin
+from app.framework.interface import AnyPlugin, CycleState
 from app.framework.runner import Framework
 from app.model.pod import HostPort, Pod
 from app.model.pod_groups import GroupKey
 from app.model.status import Code, SchedulingError, Status, unresolvable
 from app.plugins.default_preemption.budgets import DisruptionBudgets
 from app.plugins.default_preemption.importance import by_importance
+from app.state.columns.arrays import Rows
 from app.state.columns.labels import Mask
 from app.state.nominations import PodsByRow
 from app.state.pod_batch import PodBatch
 from app.state.pod_groups import PodGroups
 from app.state.table import NodeTable
-from app.state.view import DryRunView, Rows, dry_run_with
+from app.state.view import DryRunView, dry_run_with
 from app.wire.extender_v1 import Victims
 
 
@@ -59,7 +60,7 @@ class PodFilters(msgspec.Struct, frozen=True):
     """The filters that PreFilter did not skip, and the pod."""
 
     framework: Framework
-    filters: Sequence[tuple[int, FilterPlugin]]
+    filters: Sequence[tuple[int, AnyPlugin]]
     state: CycleState
     pod: Pod
 
@@ -264,7 +265,7 @@ class DryRun:
         return out
 
     @property
-    def filters(self) -> Sequence[tuple[int, FilterPlugin]]:
+    def filters(self) -> Sequence[tuple[int, AnyPlugin]]:
         """The filters, with their positions in the profile."""
         return self._filters.filters
 

@@ -22,13 +22,12 @@ from app.model.pod_groups import GroupKey
 from app.plugins.default_preemption.budgets import DisruptionBudgets
 from app.plugins.default_preemption.dry_run import DryRunViews, PodFilters
 from app.plugins.default_preemption.importance import being_preempted, started_at
+from app.state.columns.arrays import Int64, Rows
 from app.state.columns.labels import Mask
-from app.state.columns.resources import Int64
 from app.state.nominations import PodsByRow
 from app.state.pod_batch import PodBatch
 from app.state.pod_groups import PodGroups
 from app.state.table import NodeTable
-from app.state.view import Rows
 
 #: Pods of lower priority that are handled between two pauses.
 _CHUNK: Final = 512

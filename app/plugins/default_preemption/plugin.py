@@ -53,11 +53,11 @@ from app.plugins.default_preemption.importance import (
     by_importance,
     loss,
 )
-from app.state.columns.resources import Int64
+from app.state.columns.arrays import Int64, Rows
 from app.state.nominations import Nominations, PodsByRow
 from app.state.queue.hints import EventRegistration
 from app.state.table import NodeTable
-from app.state.view import Rows, View
+from app.state.view import View
 from app.wire.extender_v1 import Victims
 
 HELD: Final = "waiting for the preemption for this pod to be finished"
@@ -252,7 +252,7 @@ class DefaultPreemption:
         effects: Effects,
         rows: Rows | None = None,
     ) -> PodGroupPostFilterResult:
-        """Evicts pods so that ``need`` more of the members fit (see PodGroupPostFilterPlugin)."""
+        """Evicts pods so that ``need`` more of the members fit (see AnyPlugin)."""
         group = self._groups.get(key)
         if group is None:
             text = (

@@ -31,11 +31,11 @@ from app.plugins.dynamic_resources.search import (
     NodeDevices,
     Solution,
 )
+from app.state.columns.arrays import Rows
 from app.state.columns.labels import Mask
 from app.state.devices import AllocatedState
 from app.state.lister import Lister
 from app.state.table import NodeTable
-from app.state.view import Rows
 
 #: The values of ``AllocatorResult.codes``.
 ALLOCATED: Final = 0

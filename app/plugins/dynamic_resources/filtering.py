@@ -45,9 +45,9 @@ from app.plugins.helpers.node_selector import (
     UnreadableTermsError,
     compile_node_selector,
 )
+from app.state.columns.arrays import Int64, Rows
 from app.state.columns.labels import Mask
-from app.state.columns.resources import Int64
-from app.state.view import Rows, View
+from app.state.view import View
 
 ERR_REASON_CANNOT_ALLOCATE: Final = "cannot allocate all claims"
 ERR_REASON_NOT_AVAILABLE: Final = "resourceclaim not available on the node"

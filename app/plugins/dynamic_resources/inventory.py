@@ -25,12 +25,12 @@ from app.plugins.dynamic_resources.pools import (
     in_order,
 )
 from app.plugins.helpers.node_selector import compile_node_selector
+from app.state.columns.arrays import Int64, Rows
 from app.state.columns.labels import Mask
-from app.state.columns.resources import Int64
 from app.state.devices import AllocatedState, PoolKey
 from app.state.lister import Lister
 from app.state.table import NodeTable
-from app.state.view import Rows, View
+from app.state.view import View
 
 #: The rows that are updated without a look at the clock, which takes about 10 ms.
 _ROWS_AT_ONCE: Final = 2000

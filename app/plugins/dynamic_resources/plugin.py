@@ -41,7 +41,7 @@ from app.plugins.dynamic_resources.pod_claims import (
     PodResourceClaims,
     claims_of,
 )
-from app.state.columns.resources import Int64
+from app.state.columns.arrays import Int64
 from app.state.devices import may_be_devices
 from app.state.queue.hints import EventRegistration
 from app.state.view import View

@@ -14,8 +14,8 @@ from app.model.objects import PodResourceClaim
 from app.model.pod import Pod
 from app.model.requests import Amounts
 from app.plugins.dynamic_resources.budget import Budget
+from app.state.columns.arrays import Rows
 from app.state.devices import ResourceClaims
-from app.state.view import Rows
 
 if TYPE_CHECKING:
     from app.plugins.dynamic_resources.allocator import AllocatorResult

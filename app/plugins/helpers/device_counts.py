@@ -16,8 +16,8 @@ from app.model.devices import Device, DeviceClass, ResourceSlice
 from app.model.objects import NodeSelector
 from app.plugins.helpers.node_selector import compile_node_selector
 from app.state.cluster import Cluster
+from app.state.columns.arrays import Int64
 from app.state.columns.labels import Mask
-from app.state.columns.resources import Int64
 from app.state.devices import PoolKey, may_be_devices
 from app.state.table import NodeTable
 from app.state.view import View

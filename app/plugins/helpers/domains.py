@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from app.state.columns.arrays import Int64
 from app.state.columns.labels import MISSING, Codes, LabelColumn
-from app.state.columns.resources import Int64
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)
 

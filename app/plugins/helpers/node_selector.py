@@ -30,8 +30,8 @@ from app.model.selectors import (
     check_requirement,
     parse_int64,
 )
+from app.state.columns.arrays import Int64
 from app.state.columns.labels import MISSING, NO_CODE, Codes, LabelColumn, Mask
-from app.state.columns.resources import Int64
 from app.state.view import View
 
 #: The only field that a node selector supports.

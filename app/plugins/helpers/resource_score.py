@@ -12,7 +12,7 @@ import numpy as np
 
 from app.framework.args import ResourceSpec
 from app.model.requests import CPU, MEMORY, is_scalar, to_units
-from app.state.columns.resources import Int64
+from app.state.columns.arrays import Int64
 from app.state.table import CPU_ROW, MEMORY_ROW
 from app.state.view import View
 

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from app.framework.interface import MAX_NODE_SCORE
-from app.state.columns.resources import Int64
+from app.state.columns.arrays import Int64
 
 #: The highest configured score.
 MAX_CUSTOM_PRIORITY_SCORE: Final = 10

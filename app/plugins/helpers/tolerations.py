@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from app.model.devices import DeviceTaint, DeviceToleration
 from app.model.objects import Taint, Toleration
+from app.state.columns.arrays import Int64
 from app.state.columns.labels import Mask, TaintIndex
-from app.state.columns.resources import Int64
 from app.state.view import View
 
 NO_SCHEDULE: Final = "NoSchedule"

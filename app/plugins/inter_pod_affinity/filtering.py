@@ -16,9 +16,9 @@ from app.plugins.inter_pod_affinity.incoming import (
     pods_selected_by,
     pods_selected_by_all,
 )
+from app.state.columns.arrays import Int64
 from app.state.columns.families import PodCounter
 from app.state.columns.labels import MISSING, Mask
-from app.state.columns.resources import Int64
 from app.state.columns.terms import ExistingTerm, Terms
 from app.state.view import View
 

@@ -23,8 +23,8 @@ from app.plugins.inter_pod_affinity.filtering import (
     IncomingAntiAffinity,
 )
 from app.plugins.inter_pod_affinity.incoming import NOTHING, IncomingTerms, counted_by_key
+from app.state.columns.arrays import Int64
 from app.state.columns.labels import Mask
-from app.state.columns.resources import Int64
 from app.state.columns.terms import AffinityTerm
 from app.state.queue.hints import EventRegistration
 from app.state.view import View

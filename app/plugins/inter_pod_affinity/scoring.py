@@ -11,8 +11,8 @@ import numpy as np
 from app.framework.interface import MAX_NODE_SCORE
 from app.plugins.helpers.domains import by_row
 from app.plugins.inter_pod_affinity.incoming import Incoming, pods_selected_by
+from app.state.columns.arrays import Int64
 from app.state.columns.families import PodCounter
-from app.state.columns.resources import Int64
 from app.state.columns.terms import ExistingTerm, TermKind
 from app.state.table import NodeTable
 from app.state.view import View

@@ -14,9 +14,9 @@ from app.model.selectors import Labels, Selector
 from app.plugins.helpers.node_selector import RequiredNodeAffinity
 from app.plugins.helpers.tolerations import TaintTable
 from app.plugins.pod_topology_spread.constraints import Constraint, Constraints
+from app.state.columns.arrays import Int64
 from app.state.columns.families import PodCounter, PodFamilies
 from app.state.columns.labels import MISSING, Mask
-from app.state.columns.resources import Int64
 from app.state.columns.selector_index import Scope
 from app.state.view import View
 

@@ -21,8 +21,8 @@ from app.plugins.pod_topology_spread.counting import (
     row_counts,
     with_all_keys,
 )
+from app.state.columns.arrays import Int64
 from app.state.columns.labels import MISSING, Codes, LabelColumn, Mask
-from app.state.columns.resources import Int64
 from app.state.table import NodeTable
 from app.state.view import View
 

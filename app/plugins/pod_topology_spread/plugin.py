@@ -32,7 +32,7 @@ from app.plugins.pod_topology_spread.hard import (
     count_hard,
 )
 from app.plugins.pod_topology_spread.soft import SoftCounts, count_soft
-from app.state.columns.resources import Int64
+from app.state.columns.arrays import Int64
 from app.state.queue.hints import EventRegistration
 from app.state.view import View
 

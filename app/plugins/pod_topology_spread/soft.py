@@ -24,9 +24,9 @@ from app.plugins.pod_topology_spread.counting import (
     row_counts,
     with_all_keys,
 )
+from app.state.columns.arrays import Int64
 from app.state.columns.families import PodCounter
 from app.state.columns.labels import MISSING, NO_CODE, Codes, LabelColumn, Mask
-from app.state.columns.resources import Int64
 from app.state.view import View
 
 Float64 = npt.NDArray[np.float64]

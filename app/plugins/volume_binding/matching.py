@@ -28,8 +28,8 @@ from app.plugins.volume_binding.volume_topology import (
     topology_of,
 )
 from app.state.assume_cache import VolumeCache
+from app.state.columns.arrays import Int64
 from app.state.columns.labels import Mask
-from app.state.columns.resources import Int64
 from app.state.view import View
 
 _FILESYSTEM: Final = "Filesystem"

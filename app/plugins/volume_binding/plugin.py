@@ -20,7 +20,7 @@ from app.plugins.volume_binding.finding import VolumeFinder
 from app.plugins.volume_binding.provisioning import volume_limit
 from app.plugins.volume_binding.reservation import Reservation, Waiter, release, reserve, write
 from app.plugins.volume_binding.scoring import StorageScorer
-from app.state.columns.resources import Int64
+from app.state.columns.arrays import Int64
 from app.state.csi.nodes import migrated_plugins
 from app.state.queue.hints import EventRegistration
 from app.state.view import View

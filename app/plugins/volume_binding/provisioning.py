@@ -17,8 +17,8 @@ from app.plugins.helpers.node_selector import match_node_selector
 from app.plugins.volume_binding.claims import Delayed
 from app.plugins.volume_binding.volume_topology import NOWHERE, Topologies, topology_of_labels
 from app.state.cluster import Cluster
+from app.state.columns.arrays import Int64
 from app.state.columns.labels import Mask
-from app.state.columns.resources import Int64
 from app.state.lister import Lister
 from app.state.view import View
 

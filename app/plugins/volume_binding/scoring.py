@@ -13,8 +13,8 @@ from app.plugins.helpers.shape import score_table
 from app.plugins.volume_binding.finding import PodVolumes
 from app.plugins.volume_binding.matching import in_bytes
 from app.plugins.volume_binding.provisioning import Provisioning
+from app.state.columns.arrays import Int64
 from app.state.columns.labels import Mask
-from app.state.columns.resources import Int64
 from app.state.view import View
 
 #: The node with the most room is the best.

@@ -29,7 +29,7 @@ Predicate = Callable[[str, Mapping[str, str], bool], bool]
 _FEW: Final = 16
 
 
-class PodFamily:
+class _PodFamily:
     """Pods with the same namespace, labels and terminating state: their number per row, and their counters."""
 
     __slots__ = ("counted_by", "labels", "namespace", "rows", "terminating")
@@ -83,22 +83,22 @@ class _Namespace:
     __slots__ = ("_index", "families")
 
     def __init__(self) -> None:
-        self.families: Final[dict[PodFamily, None]] = {}
-        self._index: LabelIndex[PodFamily] | None = None
+        self.families: Final[dict[_PodFamily, None]] = {}
+        self._index: LabelIndex[_PodFamily] | None = None
 
-    def add(self, family: PodFamily) -> None:
+    def add(self, family: _PodFamily) -> None:
         self.families[family] = None
         if self._index is not None:
             self._index.add(family, family.labels)
 
-    def remove(self, family: PodFamily) -> None:
+    def remove(self, family: _PodFamily) -> None:
         del self.families[family]
         if len(self.families) <= _FEW:
             self._index = None
         elif self._index is not None:
             self._index.remove(family)
 
-    def within(self, selector: Selector) -> Iterable[PodFamily]:
+    def within(self, selector: Selector) -> Iterable[_PodFamily]:
         """The families that the selector may match, from its most selective requirement."""
         if selector.nothing:
             return ()
@@ -116,7 +116,7 @@ class PodFamilies:
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
-        self._families: dict[tuple[str, LabelSet, bool], PodFamily] = {}
+        self._families: dict[tuple[str, LabelSet, bool], _PodFamily] = {}
         self._namespaces: dict[str, _Namespace] = {}
         self._counters: dict[Hashable, PodCounter] = {}
         self._index: SelectorIndex[PodCounter] = SelectorIndex()
@@ -146,8 +146,8 @@ class PodFamilies:
             if not family.rows:
                 self._drop_family(key)
 
-    def _new_family(self, pod: Pod) -> PodFamily:
-        family = PodFamily(pod.namespace, pod.labels, terminating=pod.terminating)
+    def _new_family(self, pod: Pod) -> _PodFamily:
+        family = _PodFamily(pod.namespace, pod.labels, terminating=pod.terminating)
         family.counted_by = tuple(
             counter
             for counter in self._index.candidates(pod.namespace, pod.labels)
@@ -193,7 +193,7 @@ class PodFamilies:
         if counter is not None:
             self._drop_counter(counter)
 
-    def _within(self, scope: Scope) -> Iterable[PodFamily]:
+    def _within(self, scope: Scope) -> Iterable[_PodFamily]:
         names = self._namespaces if scope.namespaces is None else scope.namespaces
         spaces = [self._namespaces[name] for name in names if name in self._namespaces]
         return chain.from_iterable(space.within(scope.selector) for space in spaces)

@@ -5,15 +5,12 @@ from itertools import permutations
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from app.model.objects import Node
 from app.model.pod import Pod
 from app.model.requests import CPU, EPHEMERAL_STORAGE, MEMORY, PODS, allocatable_units
+from app.state.columns.arrays import Int64, Rows
 from app.state.columns.sparse import LIMIT, SparseColumns, clamp, largest_sum
-
-Int64 = npt.NDArray[np.int64]
-Rows = npt.NDArray[np.intp]
 
 #: Up to this many amounts are added one by one, which is faster than array calls.
 _FEW: Final = 4

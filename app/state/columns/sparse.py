@@ -3,10 +3,8 @@
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-Int64 = npt.NDArray[np.int64]
-Rows = npt.NDArray[np.intp]
+from app.state.columns.arrays import Int64, Rows
 
 #: Numbers are clamped to plus or minus this when read: two of them can be added in an int64.
 LIMIT: Final = 2**62

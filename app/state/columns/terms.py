@@ -156,7 +156,7 @@ class ExistingTerm(SparseColumn):
         return self.kind, self.term, self.weight
 
 
-class MatchingTerms(NamedTuple):
+class _MatchingTerms(NamedTuple):
     """The terms of pods on rows that select a given pod."""
 
     required_anti_affinity: tuple[ExistingTerm, ...]
@@ -186,7 +186,7 @@ class Terms:
         self._index: SelectorIndex[ExistingTerm] = SelectorIndex()
         self._parsed: Final[WeakCache[PodTemplate, str, PodTerms]] = WeakCache()
         #: By labels and namespace of pods.
-        self._matching: Final[WeakCache[LabelSet, str, tuple[Labels, MatchingTerms]]] = WeakCache()
+        self._matching: Final[WeakCache[LabelSet, str, tuple[Labels, _MatchingTerms]]] = WeakCache()
 
     def __len__(self) -> int:
         return len(self._terms)
@@ -199,7 +199,7 @@ class Terms:
             pod.template, pod.namespace, parse_terms(pod.spec.affinity, pod.namespace)
         )
 
-    def matching(self, pod: Pod, namespace_labels: Labels) -> MatchingTerms:
+    def matching(self, pod: Pod, namespace_labels: Labels) -> _MatchingTerms:
         """The terms of pods on rows that select ``pod``, whose namespace has these labels."""
         known = self._matching.get(pod.labels, pod.namespace)
         if known is None or known[0] != namespace_labels:
@@ -207,13 +207,13 @@ class Terms:
             known = self._matching.put(pod.labels, pod.namespace, (namespace_labels, matching))
         return known[1]
 
-    def _find(self, namespace: str, namespace_labels: Labels, labels: Labels) -> MatchingTerms:
+    def _find(self, namespace: str, namespace_labels: Labels, labels: Labels) -> _MatchingTerms:
         anti: list[ExistingTerm] = []
         scoring: list[ExistingTerm] = []
         for one in self._index.candidates(namespace, labels):
             if one.term.matches(namespace, namespace_labels, labels):
                 (anti if one.kind is TermKind.REQUIRED_ANTI_AFFINITY else scoring).append(one)
-        return MatchingTerms(tuple(anti), tuple(scoring))
+        return _MatchingTerms(tuple(anti), tuple(scoring))
 
     # ------------------------------------------------------------ pods that come and go
 

@@ -32,8 +32,8 @@ from app.model.storage import (
     VolumeAttachment,
 )
 from app.state.cluster import Cluster
+from app.state.columns.arrays import Int64
 from app.state.columns.labels import Mask
-from app.state.columns.resources import Int64
 from app.state.columns.sparse import SparseColumns
 from app.state.columns.volumes import Uses, count_use
 from app.state.csi.nodes import CsiNodes, RowNames
@@ -62,7 +62,7 @@ def inline_fault(volume: Volume, problem: TranslationError) -> str:
     return f"converting volume({volume.name}) from inline to csi: {problem}"
 
 
-class VolumeResolver:
+class _VolumeResolver:
     """Determines CSI volumes from the present objects."""
 
     def __init__(self, cluster: Cluster) -> None:
@@ -121,7 +121,7 @@ def _of_volume(volume: PersistentVolume) -> CsiVolume | None:
 _NOBODY: Final[Uses] = {}
 
 
-class CsiCounts:
+class _CsiCounts:
     """Volumes in use by pods or attached, by row."""
 
     def __init__(self, names: RowNames, capacity: int) -> None:
@@ -246,11 +246,11 @@ class CsiIndex:
     """CSI volumes by row. ``nodes``: the limits."""
 
     def __init__(self, table: NodeTable, cluster: Cluster) -> None:
-        self.resolver = VolumeResolver(cluster)
+        self.resolver = _VolumeResolver(cluster)
         self._cluster = cluster
         self._names = RowNames(table)
         self.nodes = CsiNodes(self._names, cluster.csi_nodes, table.capacity)
-        self._counts = CsiCounts(self._names, table.capacity)
+        self._counts = _CsiCounts(self._names, table.capacity)
         self._claims: dict[ClaimKey, _Claim] = {}
         self._by_volume = _Links()
         self._by_class = _Links()

@@ -10,8 +10,8 @@ from typing import Final
 import numpy as np
 
 from app.model.storage import CSINode
+from app.state.columns.arrays import Int64, Rows
 from app.state.columns.labels import EncodedColumn, Mask
-from app.state.columns.resources import Int64, Rows
 from app.state.columns.sparse import SparseColumns
 from app.state.lister import Lister
 from app.state.table import NodeTable

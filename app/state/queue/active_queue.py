@@ -91,7 +91,7 @@ def _in_order(pods: list[QueuedPod]) -> list[QueuedPod]:
     return sorted(pods, key=lambda queued: (queued.rank, queued.ticket))
 
 
-class InFlightEvent(NamedTuple):
+class _InFlightEvent(NamedTuple):
     """A cluster event with the object before and after it, and about how many bytes of memory these take."""
 
     interest: EventInterest
@@ -119,7 +119,7 @@ class InFlight:
         self._budget: Final = budget
         self._max_events: Final = max_events
         self._markers: Final[dict[QueuedPod, int]] = {}
-        self._events: Final[deque[InFlightEvent]] = deque()
+        self._events: Final[deque[_InFlightEvent]] = deque()
         #: The number of the first event kept.
         self._first = 0
 
@@ -165,10 +165,10 @@ class InFlight:
                 self._first += 1
                 return
             self._drop_first()
-        self._events.append(InFlightEvent(interest, old, new, size))
+        self._events.append(_InFlightEvent(interest, old, new, size))
         self._recorder.in_flight(interest.label, 1)
 
-    def since(self, queued: QueuedPod) -> Iterator[InFlightEvent] | None:
+    def since(self, queued: QueuedPod) -> Iterator[_InFlightEvent] | None:
         """The events since a pod was popped, oldest first; None if some of them were dropped."""
         start = self._markers.get(queued)
         if start is None or start < self._first:

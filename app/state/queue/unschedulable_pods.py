@@ -43,7 +43,7 @@ Requeue = tuple[QueuedPod, QueueingStrategy]
 _UNKNOWN_PROFILE: Final = "unknown profile"
 
 
-class WaitingGroup:
+class _WaitingGroup:
     """Waiting pods that share their template, the plugins that rejected them, and the plugin that gates them."""
 
     __slots__ = ("gating_plugin", "key", "pods", "rejectors", "template", "wakers")
@@ -75,11 +75,11 @@ def _group_key(queued: QueuedPod) -> _AlikeKey:
 class WaitingPool:
     """Pods by group, and groups by what can wake them."""
 
-    def __init__(self, wakers: Callable[[WaitingGroup], Iterable[Hashable]]) -> None:
+    def __init__(self, wakers: Callable[[_WaitingGroup], Iterable[Hashable]]) -> None:
         """``wakers`` returns what a new group is listed under."""
         self._wakers: Final = wakers
-        self._groups: Final[dict[_AlikeKey, WaitingGroup]] = {}
-        self._woken_by: Final[dict[Hashable, dict[WaitingGroup, None]]] = {}
+        self._groups: Final[dict[_AlikeKey, _WaitingGroup]] = {}
+        self._woken_by: Final[dict[Hashable, dict[_WaitingGroup, None]]] = {}
         self._length = 0
 
     def __len__(self) -> int:
@@ -90,11 +90,11 @@ class WaitingPool:
         return (queued for group in self._groups.values() for queued in group.pods.values())
 
     @property
-    def groups(self) -> Collection[WaitingGroup]:
+    def groups(self) -> Collection[_WaitingGroup]:
         """All groups, oldest first."""
         return self._groups.values()
 
-    def woken_by(self, waker: Hashable) -> Collection[WaitingGroup]:
+    def woken_by(self, waker: Hashable) -> Collection[_WaitingGroup]:
         """The groups listed under ``waker``, oldest first."""
         return self._woken_by.get(waker, ())
 
@@ -103,14 +103,14 @@ class WaitingPool:
         key = _group_key(queued)
         group = self._groups.get(key)
         if group is None:
-            group = self._groups[key] = self._list(WaitingGroup(key))
+            group = self._groups[key] = self._list(_WaitingGroup(key))
         group.pods[queued.pod.uid] = queued
         queued.group = group
         self._length += 1
 
     def remove(self, queued: QueuedPod) -> None:
         """Removes a pod."""
-        group: WaitingGroup = queued.group
+        group: _WaitingGroup = queued.group
         queued.group = None
         del group.pods[queued.pod.uid]
         if not group.pods:
@@ -123,13 +123,13 @@ class WaitingPool:
             self.remove(queued)
             self.add(queued)
 
-    def _list(self, group: WaitingGroup) -> WaitingGroup:
+    def _list(self, group: _WaitingGroup) -> _WaitingGroup:
         group.wakers = tuple(self._wakers(group))
         for waker in group.wakers:
             self._woken_by.setdefault(waker, {})[group] = None
         return group
 
-    def _unlist(self, group: WaitingGroup) -> None:
+    def _unlist(self, group: _WaitingGroup) -> None:
         del self._groups[group.key]
         for waker in group.wakers:
             listed = self._woken_by[waker]
@@ -138,11 +138,11 @@ class WaitingPool:
                 del self._woken_by[waker]
 
 
-class AgedPool(WaitingPool):
+class _AgedPool(WaitingPool):
     """A pool that also sorts its pods by age."""
 
     def __init__(
-        self, wakers: Callable[[WaitingGroup], Iterable[Hashable]], tickets: Iterator[int]
+        self, wakers: Callable[[_WaitingGroup], Iterable[Hashable]], tickets: Iterator[int]
     ) -> None:
         """``tickets``: see PodHeap."""
         super().__init__(wakers)
@@ -175,19 +175,19 @@ class UnschedulablePods:
         """``tickets``: see PodHeap."""
         self._hints: Final = hints
         self._pre_enqueue: Final = pre_enqueue
-        self.unschedulable: Final = AgedPool(self._wakers, tickets)
+        self.unschedulable: Final = _AgedPool(self._wakers, tickets)
         self.gated: Final = WaitingPool(lambda group: (group.gating_plugin,))
 
     def __bool__(self) -> bool:
         return bool(self.unschedulable or self.gated)
 
-    def candidates(self, interest: EventInterest) -> Sequence[WaitingGroup]:
+    def candidates(self, interest: EventInterest) -> Sequence[_WaitingGroup]:
         """The groups rejected by a plugin that registered the event, each once; all groups for EVENTS_DROPPED."""
         if not self:
             return ()
         if interest.event == EVENTS_DROPPED:
             return (*self.unschedulable.groups, *self.gated.groups)
-        found: dict[WaitingGroup, None] = {}
+        found: dict[_WaitingGroup, None] = {}
         if interest.wildcard:
             found.update(dict.fromkeys(self.unschedulable.groups))
         else:
@@ -199,7 +199,7 @@ class UnschedulablePods:
 
     def evaluate(
         self,
-        group: WaitingGroup,
+        group: _WaitingGroup,
         interest: EventInterest,
         old: object | None,
         new: object | None,
@@ -229,7 +229,7 @@ class UnschedulablePods:
         return moves
 
     def _evaluate_once(
-        self, group: WaitingGroup, interest: EventInterest, old: object | None, new: object | None
+        self, group: _WaitingGroup, interest: EventInterest, old: object | None, new: object | None
     ) -> tuple[QueueingStrategy, Sequence[EventRegistration]]:
         """The answer of the hints that depend on the template only, and the hints that do not."""
         if interest.wildcard or not self._hints.knows(group.profile):
@@ -240,7 +240,7 @@ class UnschedulablePods:
         common = self._hints.ask(once, sample, old, new)
         return common, [registration for registration in matching if not registration.asked_once]
 
-    def _wakers(self, group: WaitingGroup) -> Iterable[Hashable]:
+    def _wakers(self, group: _WaitingGroup) -> Iterable[Hashable]:
         if not self._hints.knows(group.profile):
             return (_UNKNOWN_PROFILE,)
         return ((group.profile, plugin) for plugin in group.rejectors)
@@ -270,10 +270,10 @@ class PendingEvent:
         self.interest: Final = interest
         self.now: Final = now
         self._pods: Final = pods
-        self._evaluate: Final[Callable[[WaitingGroup], Sequence[Requeue]]] = lambda group: (
+        self._evaluate: Final[Callable[[_WaitingGroup], Sequence[Requeue]]] = lambda group: (
             pods.evaluate(group, interest, old, new, precheck)
         )
-        self._groups: Iterator[WaitingGroup] | None = None
+        self._groups: Iterator[_WaitingGroup] | None = None
         #: The pods to move, by group.
         self._found: list[Sequence[Requeue]] = []
         #: The same in the order in which they are returned.

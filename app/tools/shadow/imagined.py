@@ -26,9 +26,9 @@ from app.framework.runner import Framework
 from app.model.objects import Node
 from app.model.pod import Pod
 from app.plugins.default_preemption.importance import loss
+from app.state.columns.arrays import Rows
 from app.state.queue.queued_pod import ACTIVE, QueuedPod
 from app.state.scheduler_state import Change, SchedulerState
-from app.state.view import Rows
 from app.tools.shadow.comparison import WAIT_BOUNDS, Comparison, Figures, Shape, figures
 from app.tools.shadow.judge import in_pauses, pause
 from app.tools.shadow.timeline import EVICTED, is_eviction

@@ -26,9 +26,8 @@ from app.model.pod_groups import group_of
 from app.model.status import Code, SchedulingError
 from app.plugins.default_preemption.candidates import wanted
 from app.plugins.default_preemption.importance import by_importance, loss
-from app.state.columns.resources import Int64
+from app.state.columns.arrays import Int64, Rows
 from app.state.scheduler_state import SchedulerState
-from app.state.view import Rows
 from app.tools.shadow.moments import Moments, Moves, Numbers, has_claims, numbers_of
 from app.tools.shadow.preparation import (
     VOLUME_BINDING,

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator, Mapping
 from typing import Final, NamedTuple, Protocol, runtime_checkable
 
-from app.framework.interface import CycleState, ReservePlugin
+from app.framework.interface import AnyPlugin, CycleState
 from app.framework.runner import Framework
 from app.model.claims import SELECTED_NODE, claim_keys
 from app.model.devices import ResourceClaim
@@ -21,7 +21,7 @@ Chosen = Mapping[str, frozenset[str]]
 
 
 @runtime_checkable
-class ReservesClaims(ReservePlugin, Protocol):
+class ReservesClaims(AnyPlugin, Protocol):
     """A Reserve plugin that tells what it has reserved."""
 
     def reserved(self, state: CycleState) -> Chosen:

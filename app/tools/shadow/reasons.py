@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from app.state.columns.resources import Int64
+from app.state.columns.arrays import Int64
 
 #: Reasons in messages, by how they begin, and the plugins that give them.
 _REASONS: Final = (
