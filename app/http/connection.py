@@ -61,7 +61,7 @@ class HTTPConnection(asyncio.Protocol):
         #: Whether pieces are joined before they are written, because TLS makes a record of every write.
         self._joins = False
         self._poll: select.poll | None = None
-        self._parser: Final = httptools.HttpResponseParser(self)
+        self._parser = httptools.HttpResponseParser(self)
         # As lenient as Go's client: bare line feeds, spaces after a chunk's size, a length that the chunks override.
         self._parser.set_dangerous_leniencies(
             lenient_headers=True,
@@ -237,6 +237,8 @@ class HTTPConnection(asyncio.Protocol):
         )
         error.__cause__ = exc
         self._fail(error)
+        # Its callbacks lead back here. In the cycle, the buffers of TLS would stay until a collection of old objects, for hours.
+        del self._parser
 
     def _fail(self, error: Exception) -> None:
         self._spent = True

@@ -2,7 +2,9 @@
 
 import asyncio
 import errno
+import gc
 import itertools
+import weakref
 
 import pytest
 from hypothesis import given
@@ -265,3 +267,19 @@ async def test_writing_waits_while_the_transport_is_full():
     await draining
     with pytest.raises(TimeoutError):
         connection.write([b"more"])
+
+
+@pytest.mark.parametrize("exc", [None, OSError(errno.ECONNRESET, "reset")])
+async def test_a_connection_that_has_ended_is_freed_without_a_collection(exc):
+    """Collections of old objects are hours apart, and with TLS each connection has large buffers."""
+    connection, transport = made()
+    connection.data_received(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n")
+    connection.close()
+    gone = weakref.ref(connection)
+    gc.disable()
+    try:
+        connection.connection_lost(exc)
+        del connection, transport
+        assert gone() is None
+    finally:
+        gc.enable()
