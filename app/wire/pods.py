@@ -363,9 +363,8 @@ def _resized(template: PodTemplate, status: _Status, *, sums: bool) -> PodResour
     """The pod's resources while its status and its spec differ
     (docs/spec/resources.md#pod-requests); None if they are equal."""
     containers = (*(status.container_statuses or ()), *(status.init_container_statuses or ()))
-    infeasible = _infeasible(status.conditions or ())
     spec = template.spec
-    if not (sums and infeasible):
+    if not (sums and _infeasible(status.conditions or ())):
         if not containers and status.resources is None:
             return None
         if _agrees(spec, containers, status, sums=sums):
@@ -376,7 +375,7 @@ def _resized(template: PodTemplate, status: _Status, *, sums: bool) -> PodResour
             containers={c.name: c for c in containers},
             pod=status.resources,
             allocated=status.allocated_resources,
-            infeasible=infeasible,
+            infeasible=_infeasible(status.conditions or ()),
             sums=sums,
         ),
     )
