@@ -44,6 +44,7 @@ class Resource(enum.StrEnum):
     ResourceClaim = "resource.k8s.io/ResourceClaim"
     ResourceSlice = "resource.k8s.io/ResourceSlice"
     DeviceClass = "resource.k8s.io/DeviceClass"
+    DeviceTaintRule = "resource.k8s.io/DeviceTaintRule"
     PodGroup = "scheduling.k8s.io/PodGroup"
 
 

@@ -124,6 +124,27 @@ class ResourceSliceSpec(Object, frozen=True):
     shared_counters: Few[CounterSet] | None = None
 
 
+class DeviceTaintSelector(Object, frozen=True):
+    """The devices of a DeviceTaintRule: those that have all that is given."""
+
+    driver: str | None = None
+    pool: str | None = None
+    device: str | None = None
+
+
+class DeviceTaintRuleSpec(Object, frozen=True):
+    """A taint, and the devices that have it."""
+
+    device_selector: DeviceTaintSelector | None = None
+    taint: DeviceTaint = DeviceTaint()
+
+
+class DeviceTaintRule(Named, frozen=True, kw_only=True):
+    """resource.k8s.io/v1 DeviceTaintRule."""
+
+    spec: DeviceTaintRuleSpec = DeviceTaintRuleSpec()
+
+
 class ResourceSlice(Named, frozen=True, kw_only=True):
     """resource.k8s.io/v1 ResourceSlice."""
 

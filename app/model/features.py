@@ -46,6 +46,7 @@ class Rule(enum.StrEnum):
     OwnEvents = "own-events"
     DeletedClaimsWake = "deleted-claims-wake"
     QuietDevices = "quiet-devices"
+    DeviceTaintRules = "device-taint-rules"
     EmptyBudgetSelectors = "empty-budget-selectors"
     EmptySpreadSelectors = "empty-spread-selectors"
     EmptyVictims = "empty-victims"
@@ -110,6 +111,12 @@ RULES: Final[Mapping[Rule, RuleFacts]] = {
     Rule.OwnEvents: RuleFacts("1.37", "changes of the pending pod itself are events of their own"),
     Rule.DeletedClaimsWake: RuleFacts(
         "1.37", "the end of an allocated ResourceClaim wakes pods that wait for devices"
+    ),
+    Rule.DeviceTaintRules: RuleFacts(
+        "1.37",
+        "DeviceTaintRules taint devices",
+        ("DynamicResources",),
+        "DRADeviceTaintRules",
     ),
     Rule.QuietDevices: RuleFacts("1.37", "DynamicResources adds nothing when it cannot help"),
     Rule.EmptyBudgetSelectors: RuleFacts(

@@ -47,7 +47,7 @@ DRAConsumableCapacity                         beta+   beta+   beta+   on
 DRADerivedAttributes                          .       alpha-  alpha-  off
 DRADeviceBindingConditions                    beta+   beta+   beta+   on
 DRADeviceCompatibilityGroups                  .       alpha-  alpha-  off
-DRADeviceTaintRules                           beta-   GA+     GA+!    off
+DRADeviceTaintRules                           beta-   GA+     GA+!    either
 DRADeviceTaints                               beta+   GA+     GA+!    on
 DRAExtendedResource                           beta+   GA+!    GA+!    on
 DRAFractionalCapacityRange                    .       beta-   beta-   off

@@ -41,12 +41,16 @@ _OTHERS: Final[dict[type[objects.Named], tuple[str, Collection[str]]]] = {
     devices.DeviceClass: ("/apis/resource.k8s.io/v1/deviceclasses", _DEVICES),
     devices.ResourceClaim: ("/apis/resource.k8s.io/v1/resourceclaims", _DEVICES),
     devices.ResourceSlice: ("/apis/resource.k8s.io/v1/resourceslices", _DEVICES),
+    devices.DeviceTaintRule: ("/apis/resource.k8s.io/v1/devicetaintrules", _DEVICES),
     pod_groups.PodGroup: ("/apis/scheduling.k8s.io/v1beta1/podgroups", _GROUPS),
     pod_groups.LabelledPodGroup: ("/apis/scheduling.x-k8s.io/v1alpha1/podgroups", _GROUPS),
 }
 
 #: The feature gates for PodGroups of scheduling.k8s.io; v1beta1 and v1alpha3 need the first one only.
 GROUP_GATES: Final = ("GenericWorkload", "GangScheduling")
+#: The feature gate for DeviceTaintRules.
+TAINT_RULES: Final = "DRADeviceTaintRules"
+_OLDER_TAINT_RULES: Final = ("/apis/resource.k8s.io/v1beta2/devicetaintrules",)
 _OLDER_GROUPS: Final = (
     "/apis/scheduling.k8s.io/v1alpha3/podgroups",
     "/apis/scheduling.k8s.io/v1alpha2/podgroups",
@@ -82,7 +86,7 @@ def others(
 ) -> Iterator[tuple[type[objects.Named], ResourceKind[Any]]]:
     """The other kinds that these plugins read, and ``also``; all of them if there are ``foreign`` (out-of-tree) plugins.
 
-    PodGroups of scheduling.k8s.io only with the feature gate GenericWorkload.
+    PodGroups of scheduling.k8s.io only with the feature gate GenericWorkload, DeviceTaintRules only with DRADeviceTaintRules.
     """
     for kind, (path, readers) in _OTHERS.items():
         if not foreign and kind not in also and set(plugins).isdisjoint(readers):
@@ -92,7 +96,11 @@ def others(
             if GROUP_GATES[0] not in features:
                 continue
             older = _OLDER_GROUPS if GROUP_GATES[1] in features else _OLDER_GROUPS[:1]
-        optional = readers is _GROUPS
+        if kind is devices.DeviceTaintRule:
+            if TAINT_RULES not in features:
+                continue
+            older = _OLDER_TAINT_RULES
+        optional = readers is _GROUPS or kind is devices.DeviceTaintRule
         decoder = decoder_for(kind)
         yield kind, ResourceKind(kind.__name__, path, decoder, optional=optional, older=older)
 

@@ -6,7 +6,7 @@ can be kept until it changes.
 
 from typing import Any, Final, TypeVar
 
-from app.model.devices import DeviceClass, ResourceClaim, ResourceSlice
+from app.model.devices import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 from app.model.objects import (
     Named,
     Namespace,
@@ -30,6 +30,7 @@ from app.state.assume_cache import AssumedVolumes, ClaimCache, VolumeCache
 from app.state.devices import DeviceTracker
 from app.state.lister import Lister
 from app.state.pod_groups import PodGroups
+from app.state.tainted_slices import TaintedSlices
 
 T = TypeVar("T", bound=Named)
 
@@ -54,9 +55,11 @@ class Cluster:
         self.resource_claims: Final = Lister[ResourceClaim]()
         self.resource_slices: Final = Lister[ResourceSlice]()
         self.device_classes: Final = Lister[DeviceClass]()
+        self.device_taint_rules: Final = Lister[DeviceTaintRule]()
         self.pod_groups: Final = PodGroups()
         self._assumed: AssumedVolumes | None = None
         self._devices: DeviceTracker | None = None
+        self._tainted_slices: TaintedSlices | None = None
         self._by_kind: Final[dict[type[Named], Lister[Any]]] = {
             Namespace: self.namespaces,
             Service: self.services,
@@ -74,6 +77,7 @@ class Cluster:
             ResourceClaim: self.resource_claims,
             ResourceSlice: self.resource_slices,
             DeviceClass: self.device_classes,
+            DeviceTaintRule: self.device_taint_rules,
             PodGroup: self.pod_groups.listers[PodGroup],
             LabelledPodGroup: self.pod_groups.listers[LabelledPodGroup],
         }
@@ -88,6 +92,13 @@ class Cluster:
         if self._assumed is None:
             self._assumed = AssumedVolumes(VolumeCache(self.volumes), ClaimCache(self.claims))
         return self._assumed
+
+    @property
+    def tainted_slices(self) -> TaintedSlices:
+        """The ResourceSlices with the taints of DeviceTaintRules; created at the first use."""
+        if self._tainted_slices is None:
+            self._tainted_slices = TaintedSlices(self.resource_slices, self.device_taint_rules)
+        return self._tainted_slices
 
     @property
     def devices(self) -> DeviceTracker:

@@ -24,7 +24,7 @@ from app.model.cluster_event import (
     Resource,
     action_of,
 )
-from app.model.devices import DeviceClass, ResourceClaim, ResourceSlice
+from app.model.devices import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 from app.model.objects import Named, Node
 from app.model.pod import Pod
 from app.model.pod_groups import GroupKey, LabelledPodGroup, PodGroup
@@ -59,6 +59,7 @@ RESOURCES: Final[Mapping[type[Named], Resource]] = {
     ResourceClaim: Resource.ResourceClaim,
     ResourceSlice: Resource.ResourceSlice,
     DeviceClass: Resource.DeviceClass,
+    DeviceTaintRule: Resource.DeviceTaintRule,
     PodGroup: Resource.PodGroup,
     LabelledPodGroup: Resource.PodGroup,
 }

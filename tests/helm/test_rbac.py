@@ -37,7 +37,7 @@ READS: Final = {
         *("storageclasses", "csinodes", "csidrivers", "csistoragecapacities"),
         "volumeattachments",
     ),
-    "resource.k8s.io": ("deviceclasses", "resourceclaims", "resourceslices"),
+    "resource.k8s.io": ("deviceclasses", "devicetaintrules", "resourceclaims", "resourceslices"),
 }
 WATCHED: Final = {
     (verb, group, resource)
@@ -118,7 +118,9 @@ def test_the_table_has_every_kind_that_is_watched() -> None:
     ]
     paths += [
         kind.path
-        for _, kind in kinds.others(set(IN_TREE), foreign=True, features=kinds.GROUP_GATES)
+        for _, kind in kinds.others(
+            set(IN_TREE), foreign=True, features=(*kinds.GROUP_GATES, kinds.TAINT_RULES)
+        )
     ]
     asked = {needs("GET", path + query) for path in paths for query in ("", "?watch=true")}
     assert {access.kind for access in asked} == WATCHED | GROUPS_READ
@@ -247,7 +249,7 @@ READ: Final = "get list watch"
 #: The ClusterRoles system:kube-scheduler and system:volume-scheduler (docs/spec/rbac.md), as far as they matter.
 KUBE_SCHEDULER: Final = [
     rule("core events.k8s.io", "events", "create update patch"),
-    rule("resource.k8s.io", "deviceclasses resourceslices", READ),
+    rule("resource.k8s.io", "deviceclasses devicetaintrules resourceslices", READ),
     rule("resource.k8s.io", "resourceclaims", f"{READ} update patch create delete"),
     rule("resource.k8s.io", "resourceclaims/status", f"{READ} update patch"),
     rule("resource.k8s.io", "resourceclaims/binding", "update patch"),
@@ -494,9 +496,14 @@ def test_a_scheduler_is_never_denied_anything(gate: Gate) -> None:
 
 
 def test_a_scheduler_asks_for_nothing_but_what_is_in_the_table(gate: Gate) -> None:
-    assert gate.kinds() - GROUPS == WATCHED | WRITTEN | DEVICES | REVIEWED | ELECTED
+    # The gate's server is of 1.36.
+    newer = {(verb, "resource.k8s.io", "devicetaintrules") for verb in ("list", "watch")}
+    table = WATCHED | WRITTEN | DEVICES | REVIEWED | ELECTED
+    assert gate.kinds() - GROUPS == table - newer
     others = {access.path for access in gate.asked if access.path}
-    assert others - {"/apis/scheduling.x-k8s.io/v1alpha1", "/apis"} == {"/apis/events.k8s.io/v1"}
+    assert others - {"/apis/scheduling.x-k8s.io/v1alpha1", "/apis", "/version"} == {
+        "/apis/events.k8s.io/v1"
+    }
 
 
 def test_a_scheduler_touches_no_lease_but_its_own(gate: Gate) -> None:

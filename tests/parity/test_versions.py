@@ -16,7 +16,14 @@ import pytest
 from app.extender.chain import ExtenderChain
 from app.framework.diagnosis import Diagnosis
 from app.model.cluster_event import Action, ClusterEvent, Resource
-from app.model.devices import AllocationResult, ResourceClaim, ResourceClaimStatus
+from app.model.devices import (
+    AllocationResult,
+    DeviceClass,
+    DeviceTaintRule,
+    ResourceClaim,
+    ResourceClaimStatus,
+    ResourceSlice,
+)
 from app.model.features import RECORDED, RULES, Features, Rule
 from app.model.objects import ObjectMeta
 from app.model.pod import Pod
@@ -24,6 +31,7 @@ from app.model.status import SchedulingError
 from app.scheduler.profiles import queue_plugins
 from app.state.queue.hints import Hints
 from app.state.queue.recorder import QueueRecorder
+from app.state.scheduler_state import Change
 from app.state.view import View
 from app.wire.extender_v1 import Victims
 from tests.parity.cluster import Recorded
@@ -62,7 +70,7 @@ def feasible(cluster: Recorded, one: dict[str, Any]) -> str:
 def scores(cluster: Recorded, one: dict[str, Any], plugin: str) -> str:
     attempt = cluster.attempt(cluster.pod(one))
     rows = attempt.find()
-    parts = attempt.framework.plugin_scores(
+    parts = attempt.framework.scoring.plugin_scores(
         attempt.state, attempt.pod, attempt.memo, View(cluster.state.table, rows)
     )
     if plugin not in parts:
@@ -78,7 +86,9 @@ def preempt(cluster: Recorded, one: dict[str, Any]) -> tuple[Any, Diagnosis, Onl
     assert not found
     effects = Onlooker(agrees=True)
     framework = attempt.framework
-    result = asyncio.run(framework.post_filter(attempt.state, attempt.pod, diagnosis, effects))
+    result = asyncio.run(
+        framework.commit.post_filter(attempt.state, attempt.pod, diagnosis, effects)
+    )
     return result, diagnosis, effects
 
 
@@ -285,6 +295,36 @@ def quiet_devices(features: Features) -> str:
     return diagnosis.message(result.status.message)
 
 
+def device_taint_rules(features: Features) -> str:
+    """A claim for a device, of which there is one, and a DeviceTaintRule for its driver."""
+    driver, one = "gpu.example.com", {"name": "gpus"}
+    taint = {"key": "broken", "effect": "NoSchedule"}
+    rule = {"deviceSelector": {"driver": driver}, "taint": taint}
+    pool = {"name": "a", "generation": 1, "resourceSliceCount": 1}
+    request = {
+        "name": "gpu",
+        "exactly": {"deviceClassName": "gpus", "count": 1, "allocationMode": "ExactCount"},
+    }
+    cluster = world(features, {"Node": [node("a")]})
+    for kind, metadata, spec in (
+        (DeviceClass, one, {}),
+        (
+            ResourceSlice,
+            one,
+            {"driver": driver, "pool": pool, "nodeName": "a", "devices": [{"name": "d"}]},
+        ),
+        (DeviceTaintRule, one, rule),
+        (
+            ResourceClaim,
+            {**one, "namespace": "default", "uid": "u"},
+            {"devices": {"requests": [request]}},
+        ),
+    ):
+        made = msgspec.convert({"metadata": metadata, "spec": spec}, kind)
+        cluster.state.apply(Change(kind, None, made), 0.0)
+    return feasible(cluster, pod("p", resourceClaims=[{"name": "c", "resourceClaimName": "gpus"}]))
+
+
 def empty_budget_selectors(features: Features) -> str:
     """A victim in a namespace with a budget whose selector is empty."""
     objects: Objects = {
@@ -345,6 +385,7 @@ SCENARIOS: dict[Rule, Callable[[Features], str]] = {
     Rule.OwnEvents: own_events,
     Rule.DeletedClaimsWake: deleted_claims_wake,
     Rule.QuietDevices: quiet_devices,
+    Rule.DeviceTaintRules: device_taint_rules,
     Rule.EmptyBudgetSelectors: empty_budget_selectors,
     Rule.EmptySpreadSelectors: empty_spread_selectors,
     Rule.EmptyVictims: empty_victims,

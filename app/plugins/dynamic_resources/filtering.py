@@ -14,6 +14,7 @@ from app.framework.args import DynamicResourcesArgs
 from app.framework.handle import Handle
 from app.framework.interface import Verdicts, default_normalize
 from app.model.devices import MAX_ALTERNATIVES, AllocationResult, DeviceRequest, ResourceClaim
+from app.model.features import Rule
 from app.model.pod import Pod
 from app.model.requests import Amounts
 from app.model.status import SKIP, Code, Status, unresolvable
@@ -106,7 +107,9 @@ class ClaimFilter:
         self._classes: Final = cluster.device_classes
         self._allocator: Final = Allocator(
             handle.table,
-            cluster.resource_slices,
+            cluster.tainted_slices
+            if Rule.DeviceTaintRules in handle.features.rules
+            else cluster.resource_slices,
             cluster.device_classes,
             cluster.devices.allocated,
             Selectors(),

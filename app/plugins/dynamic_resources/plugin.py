@@ -276,6 +276,10 @@ class DynamicResources(SteadySkip, UndecidedOnly):
             ),
             EventRegistration(ClusterEvent(Resource.DeviceClass, change)),
             EventRegistration(ClusterEvent(Resource.ResourceSlice, change)),
+            *(
+                EventRegistration(ClusterEvent(Resource.DeviceTaintRule, change | Action.Delete))
+                for _ in range(Rule.DeviceTaintRules in self._handle.features.rules)
+            ),
         )
 
     def _after_claim_changed(self, pod: Pod, old: ResourceClaim | None, new: ResourceClaim) -> bool:

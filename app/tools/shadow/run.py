@@ -245,7 +245,7 @@ class Shadow:
         watched: list[tuple[type, ResourceKind[Any]]] = [
             (Node, kinds.nodes(keep_raw=False)),
             (Pod, kinds.pods(keep_raw=False, keep_bound_raw=False, features=self.features)),
-            *kinds.others(plugins, foreign=foreign, features=kinds.GROUP_GATES),
+            *kinds.others(plugins, foreign=foreign, features={*kinds.GROUP_GATES, *self.features}),
         ]
         return [self._make_informer(model, kind, reader) for model, kind in watched]
 

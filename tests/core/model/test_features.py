@@ -168,5 +168,5 @@ def test_the_tables_are_consistent():
     assert all(facts.gate in GATES for facts in RULES.values() if facts.gate)
     for gate in GATES.values():
         for known in gate.versions.values():
-            assert known.default in gate.done or gate.name == "DRADeviceTaintRules"
+            assert known.default in gate.done
     assert Features.of(OLDEST) == RECORDED
