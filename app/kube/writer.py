@@ -54,8 +54,8 @@ from app.kube.transport import (
     Transport,
     path_segment,
 )
+from app.model.objects import Named
 from app.model.pod import Pod
-from app.model.pod_groups import AnyPodGroup
 from app.model.status import SUCCESS, Code, Status
 from app.wire.sanitize import decode
 
@@ -348,17 +348,17 @@ class KubeWriter:
                 raise _gone(pod.name, ": another pod has taken the name") from err
             raise
 
-    async def patch_group_status(
-        self, group: AnyPodGroup, path: str, status: Mapping[str, object], content_type: str
+    async def patch_status(
+        self, obj: Named, path: str, status: Mapping[str, object], content_type: str
     ) -> None:
-        """Patches the status of the pod group with this uid; ``path`` is where the API server serves the kind.
+        """Patches the status of the object with this uid; ``path`` is where the API server serves the kind.
 
         Raises NotLeading, NotFound and KubeApiError.
         """
         api, _, plural = path.rpartition("/")
-        groups = f"{api}/namespaces/{path_segment(group.namespace)}/{plural}"
-        patch = msgspec.json.encode({"metadata": {"uid": group.uid}, "status": status})
-        path = f"{groups}/{path_segment(group.name)}/status"
+        collection = f"{api}/namespaces/{path_segment(obj.namespace)}/{plural}"
+        patch = msgspec.json.encode({"metadata": {"uid": obj.uid}, "status": status})
+        path = f"{collection}/{path_segment(obj.name)}/status"
         await self._write_repeatedly("PATCH", path, patch, content_type, _TRANSIENT)
 
     async def delete_pod(self, namespace: str, name: str, uid: str) -> bool:

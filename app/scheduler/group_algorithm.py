@@ -7,7 +7,7 @@ placement after another. A preemption is planned for a pod, or for the group as 
 import contextlib
 import functools
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, cast
 
@@ -15,21 +15,21 @@ import numpy as np
 
 from app.cycle.attempt import NO_NODES, Attempt, Choice, NoNodesError, Unfit
 from app.cycle.placement_search import PlacementSearch, rejecting_plugins
-from app.cycle.pod_cycle import AssumedPod, decide, paused
+from app.cycle.pod_cycle import assume, decide, paused
 from app.extender.errors import ExtenderError
 from app.framework.diagnosis import Diagnosis
 from app.framework.handle import Effects, Eviction
 from app.framework.interface import GroupMember
 from app.framework.runner import Framework
 from app.model.gotext import quote
-from app.model.pod import Pod, PodTemplate
+from app.model.pod import Pod
 from app.model.status import SchedulingError
 from app.observe.events import NodeSelected
 from app.scheduler.ask_ahead import AskAhead
 from app.scheduler.driving import drive
 from app.scheduler.extender_cycle import ExtenderCycle
 from app.scheduler.failures import GONE, FailureHandler
-from app.scheduler.group_members import UNSCHEDULABLE, CycleMembers, GroupFault, Member
+from app.scheduler.group_state import UNSCHEDULABLE, GroupFault, GroupState, Member
 from app.scheduler.parts import Parts
 from app.scheduler.slots import Slots
 from app.state.cache import CacheError
@@ -65,12 +65,9 @@ _POLICIES: Final = (
 class _HeldEffects:
     """Effects that keep evictions until it is known whether they help the group."""
 
-    def __init__(self, effects: Effects) -> None:
+    def __init__(self, effects: Effects, evictions: list[Eviction]) -> None:
         self._effects: Final = effects
-        self.evictions: Final[list[Eviction]] = []
-
-    def evict(self, eviction: Eviction) -> None:
-        self.evictions.append(eviction)
+        self.evict: Final = evictions.append
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._effects, name)
@@ -82,7 +79,7 @@ class GroupAlgorithm:
     def __init__(
         self,
         parts: Parts,
-        members: CycleMembers,
+        group: GroupState,
         *,
         effects: Effects,
         extenders: ExtenderCycle | None,
@@ -96,16 +93,16 @@ class GroupAlgorithm:
         self._clock: Final = parts.clock
         self._rng: Final = parts.rng
         self._emit: Final = parts.sink
-        self._members: Final = members
-        self._effects: Final = _HeldEffects(effects)
+        self._group: Final = group
+        self._effects: Final = _HeldEffects(effects, group.evictions)
         self._extenders: Final = extenders
         self._failures: Final = failures
         self._attempt_for: Final = attempt_for
-        group = members.group
+        made = group.group
         self._questions: Final = (
             None
             if extenders is None
-            else extenders.questions(members.key, None if group is None else group.min_count)
+            else extenders.questions(group.key, None if made is None else made.min_count)
         )
         self._ahead: Final = (
             None
@@ -115,51 +112,39 @@ class GroupAlgorithm:
         self._framework: Framework | None = None
         #: Returns the nodes of the placement that is tried (see Attempt); None: all nodes.
         self._within: Callable[[], Mask] | None = None
-        #: The search for a placement, if the group has a topology constraint.
-        self.search: PlacementSearch | None = None
-        #: The group's message if too few pods get a node.
-        self.why = UNSCHEDULABLE
-        #: Why no preemption gives the group enough room; "" if none was planned.
-        self.no_preemption = ""
-        #: If a preemption of the whole group gives it enough room: where its pods fit then (nodes by uid).
-        self.planned: Mapping[str, str] | None = None
-        #: Plugins whose events may help a pod in a placement that was not tried, by template.
-        self.elsewhere: Mapping[PodTemplate, frozenset[str]] = {}
-        #: Preemptions that give room to pods that are counted on their nodes, or to the group.
-        self.evictions: Final = self._effects.evictions
 
     async def place(self) -> None:
         """Counts the pods that fit on their nodes, and those for which a pod's own preemption makes room. Raises GroupFault."""
         self._check_profiles()
-        if self._members.is_newer:
+        if self._group.is_newer:
             self._check_alike()
         if self._groups.topology:
-            self.search = self._start_search()
-        if self.search is not None:
-            await self._place_together(self.search)
-        elif self.why is not NO_PLACEMENTS:
+            self._group.search = self._start_search()
+        if self._group.search is not None:
+            await self._place_together(self._group.search)
+        elif self._group.why is not NO_PLACEMENTS:
             await self._place_each()
 
     async def preempt_whole(self) -> None:
         """Plans a preemption for the group as a whole. Raises GroupFault."""
-        group = self._members.group
+        group = self._group.group
         if group is not None and group.topology_key:
-            self.no_preemption = NO_PREEMPTION_IN_PLACEMENTS
+            self._group.no_preemption = NO_PREEMPTION_IN_PLACEMENTS
             return
         plugin = None if self._framework is None else self._framework.commit.pod_group_post_filter
         if plugin is None:
-            self.no_preemption = NO_PREEMPTION
+            self._group.no_preemption = NO_PREEMPTION
             return
         members = [
-            GroupMember(member.pod, member.fits, self._refused(member)) for member in self._members
+            GroupMember(member.pod, member.fits, self._refused(member)) for member in self._group
         ]
-        effects, needed = cast("Effects", self._effects), self._members.needed
-        result = await plugin.pod_group_post_filter(self._members.key, members, needed, effects)
+        effects, needed = cast("Effects", self._effects), self._group.needed
+        result = await plugin.pod_group_post_filter(self._group.key, members, needed, effects)
         if result.status.ok:
-            self.planned = result.nodes
+            self._group.planned = result.nodes
         elif result.status.code.rejected:
             text = result.status.message
-            self.no_preemption = self.why if text == UNSCHEDULABLE else text
+            self._group.no_preemption = self._group.why if text == UNSCHEDULABLE else text
         else:
             raise GroupFault(result.status.message)
 
@@ -173,15 +158,15 @@ class GroupAlgorithm:
     # ------------------------------------------------------------ all pods
 
     def _check_profiles(self) -> None:
-        profiles = sorted({member.profile for member in self._members})
+        profiles = sorted({member.profile for member in self._group})
         if len(profiles) > 1:
             raise GroupFault(_SCHEDULERS.format(*map(quote, profiles[:2])))
 
     def _check_alike(self) -> None:
         """Checks what the versions of Kubernetes 1.37 demand of a group's pods. Raises GroupFault."""
-        group = self._members.group
-        known = self._groups.members(self._members.key)
-        pods = [*known.scheduled.values(), *(member.pod for member in self._members)]
+        group = self._group.group
+        known = self._groups.members(self._group.key)
+        pods = [*known.scheduled.values(), *(member.pod for member in self._group)]
         if group is None or not pods:
             return
         for pod in pods:
@@ -194,26 +179,26 @@ class GroupAlgorithm:
     def _start_search(self) -> PlacementSearch | None:
         """The search for a placement; None if the pods may use all nodes, or none. Raises GroupFault."""
         attempts = []
-        for member in self._members:
+        for member in self._group:
             attempt = self._attempt_for(member.queued)
             if attempt is None:
-                self._members.remove(member)
+                self._group.remove(member)
             else:
                 attempts.append(attempt)
         if not attempts:
             return None
         framework, pods = attempts[0].framework, [attempt.pod for attempt in attempts]
         try:
-            placements = framework.placements.generate(self._members.key)
+            placements = framework.placements.generate(self._group.key)
             count = 1 if placements is None else len(placements)
-            self.why = _NONE_OF.format(count, UNSCHEDULABLE) if count else NO_PLACEMENTS
+            self._group.why = _NONE_OF.format(count, UNSCHEDULABLE) if count else NO_PLACEMENTS
             if placements is None:
                 return None
             if not count:
                 self._reject_all(framework.placements.generator)
                 return None
-            self.elsewhere = rejecting_plugins(framework, placements, pods)
-            needed = self._members.needed
+            self._group.elsewhere = rejecting_plugins(framework, placements, pods)
+            needed = self._group.needed
             return PlacementSearch(
                 framework, self._state.table, placements, pods, needed, self._rng
             )
@@ -222,14 +207,14 @@ class GroupAlgorithm:
 
     def _reject_all(self, plugin: str) -> None:
         """No pod is tried: there is no placement."""
-        for member in self._members:
+        for member in self._group:
             member.message = NO_PLACEMENTS
             member.diagnosis = Diagnosis(node_count=0)
             member.diagnosis.unschedulable_plugins.add(plugin)
 
     async def _place_together(self, search: PlacementSearch) -> None:
         """Places the pods in the best placement that takes enough of them, else in one that takes many."""
-        everyone = tuple(self._members)
+        everyone = tuple(self._group)
         chosen: dict[int, list[Choice | None]] = {}
         number = search.next()
         while number is not None:
@@ -241,8 +226,8 @@ class GroupAlgorithm:
             following = search.next()
             if following is None and search.is_best(number):
                 return
-            await self._members.place_again()
-            self.evictions.clear()
+            await self._group.place_again()
+            self._group.evictions.clear()
             number = following
         best = search.best()
         nearest = search.nearest() if best is None else best
@@ -252,21 +237,21 @@ class GroupAlgorithm:
             return
         await self._ask_group()
         for member, choice in zip(everyone, chosen[best], strict=True):
-            if member in self._members:
+            if member in self._group:
                 await self._place(member, choice)
-                await self._members.slice.pause()
+                await self._group.slice.pause()
 
     async def _place_each(self, needed: int = 0) -> None:
         """Places one pod after another; ends when fewer than ``needed`` can be placed."""
-        possible = len(self._members)
+        possible = len(self._group)
         await self._ask_group()
         async with self._asking_ahead():
-            for member in self._members:
+            for member in self._group:
                 await self._place(member)
                 possible -= member.assumed is None
                 if possible < needed:
                     return
-                await self._members.slice.pause()
+                await self._group.slice.pause()
 
     # ------------------------------------------------------------ one pod
 
@@ -274,12 +259,12 @@ class GroupAlgorithm:
         """Assumes a pod on its node, if there is one; on the ``known`` one if it still fits. Raises GroupFault."""
         if self._ahead is not None:
             self._ahead.turn_of(member.queued)
-        if not self._members.belongs(member.pod):
-            self._members.drop(member)
+        if not self._group.belongs(member.pod):
+            self._group.drop(member)
             return
         attempt = self._attempt_for(member.queued)
         if attempt is None:
-            self._members.remove(member)
+            self._group.remove(member)
             return
         self._framework = attempt.framework
         attempt.within = self._within
@@ -329,8 +314,8 @@ class GroupAlgorithm:
         """Counts the pod on its node, which took ``seconds`` to choose, and reserves. Raises CacheError, SchedulingError."""
         pod, framework = attempt.pod, attempt.framework
         member.queued.pod = pod
-        if not self._members.waits(pod):
-            self._members.drop(member)
+        if not self._group.waits(pod):
+            self._group.drop(member)
             self._failures.given_up(pod.on(choice.node_name), GONE)
             return
         assumed = self._count(member, attempt, choice)
@@ -348,7 +333,7 @@ class GroupAlgorithm:
                 )
             )
             return
-        self._members.take_back(member)
+        self._group.take_back(member)
         if not status.code.rejected:
             raise SchedulingError(status.message)
         member.diagnosis = Diagnosis(node_count=1, absent=status)
@@ -363,19 +348,16 @@ class GroupAlgorithm:
         )
         node = member.nominated
         row = self._state.table.row_of.get(node) if node else None
-        if node and row is not None and self._members.waits(attempt.pod):
+        if node and row is not None and self._group.waits(attempt.pod):
             self._count(member, attempt, Choice(row, node, 0, 0), preempts=True)
 
     def _count(
         self, member: Member, attempt: Attempt, choice: Choice, *, preempts: bool = False
     ) -> Pod:
         """Assumes the pod on its node. Raises CacheError."""
-        pod = self._state.assume(attempt.pod, choice.node_name)
-        assumed = AssumedPod(
-            member.queued, pod, choice, attempt.framework, attempt.state, self._members.started
-        )
-        self._members.assume(member, assumed, preempts=preempts)
-        return pod
+        assumed = assume(self._state, member.queued, attempt, choice, self._group.started)
+        self._group.assume(member, assumed, preempts=preempts)
+        return assumed.pod
 
     # ------------------------------------------------------------ extenders
 
@@ -384,7 +366,7 @@ class GroupAlgorithm:
         extenders = self._extenders
         if extenders is None or self._questions is None or not extenders.asks_about_groups:
             return
-        attempts = [self._attempt_ahead(member.queued) for member in self._members]
+        attempts = [self._attempt_ahead(member.queued) for member in self._group]
         try:
             await extenders.ask_group(
                 [attempt for attempt in attempts if attempt is not None], self._questions
@@ -395,10 +377,10 @@ class GroupAlgorithm:
     def _asking_ahead(self) -> AbstractAsyncContextManager[None]:
         if self._ahead is None:
             return contextlib.nullcontext()
-        return self._ahead.during(member.queued for member in self._members)
+        return self._ahead.during(member.queued for member in self._group)
 
     def _attempt_ahead(self, queued: QueuedPod) -> Attempt | None:
-        attempt = self._attempt_for(queued) if self._members.waits(queued.pod) else None
+        attempt = self._attempt_for(queued) if self._group.waits(queued.pod) else None
         if attempt is not None:
             attempt.within = self._within
         return attempt

@@ -14,21 +14,21 @@ extenders at a time, so two groups cannot each hold what the other needs.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
 
-from app.cycle.pod_cycle import AssumedPod
+from app.cycle.pod_cycle import AssumedPod, permit
 from app.framework.handle import Effects
 from app.model.pod_groups import GroupKey
-from app.model.status import SUCCESS, Code, Status
+from app.model.status import Code
 from app.observe.events import GroupAttempted
 from app.scheduler.binding import Binder
 from app.scheduler.extender_cycle import ExtenderCycle
 from app.scheduler.failures import FailureHandler
 from app.scheduler.group_algorithm import NO_PLACEMENTS, AttemptFor, GroupAlgorithm
-from app.scheduler.group_members import UNSCHEDULABLE, CycleMembers, GroupFault, Member
+from app.scheduler.group_state import UNSCHEDULABLE, GroupFault, GroupState, Member
 from app.scheduler.group_status import GroupResult, GroupStatusWriter
 from app.scheduler.parts import Parts
 from app.scheduler.serial_extenders import HeldTurn
@@ -46,7 +46,6 @@ PREEMPTING: Final = f"{UNSCHEDULABLE}, pod group is waiting for preemption to co
 #: Of Kubernetes 1.37.
 _NOT_ENOUGH: Final = "minCount ({}) cannot be satisfied: {} scheduled, {} remaining"
 _OTHER_FAILED: Final = "failed to schedule other pod from a pod group: {}"
-_NO_WAITS: Final[Mapping[str, float]] = {}
 
 
 class GroupCycle:
@@ -123,21 +122,21 @@ class GroupCycle:
         started: float,
     ) -> None:
         parts, failures = self._parts, self._failures
-        members = CycleMembers(parts, failures, key, pods, started)
+        group = GroupState(parts, failures, key, pods, started)
         algorithm = GroupAlgorithm(
             parts,
-            members,
+            group,
             effects=self._effects,
             extenders=self._extenders,
             failures=failures,
             attempt_for=attempt_for,
             slots=slots,
         )
-        cycle = _Cycle(parts, members, algorithm, self._effects, self._binder, failures)
+        cycle = _Cycle(parts, group, algorithm, self._effects, self._binder, failures)
         result, text = await cycle.run()
-        if len(members):
+        if len(group):
             parts.sink(cycle.attempted(result, text))
-            one_profile = len({member.profile for member in members}) == 1
+            one_profile = len({member.profile for member in group}) == 1
             if one_profile and cycle.group is not None:  # kube-scheduler tells pods only
                 self._status.put(key, result, text, uid=cycle.group.uid)
 
@@ -155,7 +154,7 @@ class _Cycle:
     def __init__(
         self,
         parts: Parts,
-        members: CycleMembers,
+        group: GroupState,
         algorithm: GroupAlgorithm,
         effects: Effects,
         binder: Binder,
@@ -163,54 +162,52 @@ class _Cycle:
     ) -> None:
         self._state: Final = parts.state
         self._clock: Final = parts.clock
-        self._members: Final = members
+        self._group: Final = group
         self._algorithm: Final = algorithm
         self._effects: Final = effects
         self._binder: Final = binder
         self._failures: Final = failures
-        #: Whether a preemption makes room for the group as a whole, not for its pods one by one.
-        self._preempts_whole: Final = parts.state.cluster.pod_groups.preempted_whole
         #: When it was known where the pods fit.
-        self._found_at = members.started
+        self._found_at = group.started
         #: The group by whose rules the outcome was judged; None if it was gone.
-        self.group = members.group
+        self.group = group.group
 
     async def run(self) -> tuple[GroupResult, str]:
         """Places the pods, then starts their binding cycles or requeues them. Returns the outcome and why it is not better."""
         try:
             result, text = await self._place_and_settle()
         except BaseException:
-            for member in reversed(tuple(self._members)):
-                self._members.take_back(member)
+            for member in reversed(tuple(self._group)):
+                self._group.take_back(member)
             raise
         finally:
-            self._members.give_up_moved()
-        await self._members.wake_others()
+            self._group.give_up_moved()
+        await self._group.wake_others()
         return result, text
 
     async def _place_and_settle(self) -> tuple[GroupResult, str]:
         try:
             await self._algorithm.place()
             self._found_at = self._clock.monotonic()
-            if self._preempts_whole and self._lacks_room():
+            if self._group.preempts_whole and self._lacks_room():
                 await self._algorithm.preempt_whole()
             self._check()
-            self.group = self._members.group
+            self.group = self._group.group
             return await self._settle()
         except GroupFault as fault:
             return "error", await self._fail(fault)
         except Exception as error:
-            key = self._members.key
+            key = self._group.key
             log.exception("Error scheduling pod group %s/%s", key.namespace, key.name)
             return "error", await self._fail(GroupFault(f"{type(error).__name__}: {error}"))
 
     def attempted(self, result: GroupResult, text: str) -> GroupAttempted:
         """The event about this cycle, which has ended; it has pods."""
-        members, started = tuple(self._members), self._members.started
+        members, started = tuple(self._group), self._group.started
         unfit = [member.message for member in members if member.message]
-        search = self._algorithm.search if result != "scheduled" else None
+        search = self._group.search if result != "scheduled" else None
         return GroupAttempted(
-            self._members.key,
+            self._group.key,
             members[0].profile,
             result,
             text,
@@ -224,29 +221,29 @@ class _Cycle:
 
     def _lacks_room(self) -> bool:
         """Whether too few pods have a node, and none preempts by itself."""
-        members = tuple(self._members)
+        members = tuple(self._group)
         if not members or any(member.preempts for member in members):
             return False
-        return not (any(member.fits for member in members) and self._members.enough())
+        return not (any(member.fits for member in members) and self._group.enough())
 
     def _check(self) -> None:
         """Leaves out pods that have gone since they were placed. Raises GroupFault if a node has gone."""
         table = self._state.table
-        for member in self._members:
-            if self._members.still_assumed(member) and member.assumed is not None:
+        for member in self._group:
+            if self._group.still_assumed(member) and member.assumed is not None:
                 node = member.assumed.pod.node_name
                 row = table.row_of.get(node)
                 if row is None or not table.exists[row]:
                     raise GroupFault(f'node "{node}" not found', member)
 
     async def _settle(self) -> tuple[GroupResult, str]:
-        preempting = [member for member in self._members if member.preempts]
-        fits = any(member.fits for member in self._members)
-        if not fits or not self._members.enough(-len(preempting)):
+        preempting = [member for member in self._group if member.preempts]
+        fits = any(member.fits for member in self._group)
+        if not fits or not self._group.enough(-len(preempting)):
             return await self._give_up(preempting)
         for member in reversed(preempting):
-            self._members.take_back(member)
-        if self._algorithm.planned is None:
+            self._group.take_back(member)
+        if self._group.planned is None:
             self._evict()
         await self._bind_all()
         self._try_others_again()
@@ -259,17 +256,17 @@ class _Cycle:
 
         If the cycle is cancelled meanwhile, the rest follows at once: a part of the group must not run alone.
         """
-        left = deque(self._members)
+        left = deque(self._group)
         try:
             while left:
                 self._bind_or_requeue(left.popleft())
-                await self._members.slice.pause()
+                await self._group.slice.pause()
         finally:
             while left:
                 self._bind_or_requeue(left.popleft())
 
     def _bind_or_requeue(self, member: Member) -> None:
-        if not self._members.still_assumed(member):
+        if not self._group.still_assumed(member):
             return
         assumed, member.assumed = member.assumed, None
         if assumed is None:
@@ -280,14 +277,9 @@ class _Cycle:
 
     def _bind(self, assumed: AssumedPod) -> None:
         """Runs Permit and starts the binding cycle; a rejection concerns this pod alone."""
-        framework, pod = assumed.framework, assumed.pod
-        status, waits = SUCCESS, _NO_WAITS
-        try:
-            if framework.commit.has_permit:
-                status, waits = framework.commit.permit(assumed.cycle_state, pod, pod.node_name)
-        except Exception as error:
-            log.exception("Error in Permit for pod %s", pod.key)
-            status = Status(Code.Error, (f"{type(error).__name__}: {error}",))
+        status, waits, fault = permit(assumed)
+        if fault is not None:
+            log.error("Error in Permit for pod %s", assumed.pod.key, exc_info=fault)
         if status.ok or status.code is Code.Wait:
             self._binder.start(assumed, waits)
         else:
@@ -295,10 +287,10 @@ class _Cycle:
 
     def _try_others_again(self) -> None:
         """Pods above the minimum that do not fit get a cycle of their own, in which a preemption is planned for them."""
-        if self._preempts_whole:
+        if self._group.preempts_whole:
             pods = [
                 member.pod
-                for member in self._members
+                for member in self._group
                 if member.diagnosis is not None and not member.preempts
             ]
             self._state.activate(pods, self._clock.steady())
@@ -307,45 +299,45 @@ class _Cycle:
 
     async def _give_up(self, preempting: Sequence[Member]) -> tuple[GroupResult, str]:
         """Takes all pods back and requeues them, to wait for victims or for events."""
-        algorithm, members = self._algorithm, self._members
+        group = self._group
         why, planned = self._reason(), self._still_planned()
-        waits = planned or (bool(preempting) and members.enough())
-        keeps_room = waits or members.enough(self._count_waiting_for_victims())
-        nodes = dict(algorithm.planned or {})
-        for member in members:
+        waits = planned or (bool(preempting) and group.enough())
+        keeps_room = waits or group.enough(self._count_waiting_for_victims())
+        nodes = dict(group.planned or {})
+        for member in group:
             if member.assumed is not None and (waits or member.fits):
                 nodes[member.pod.uid] = member.assumed.pod.node_name
-        text = TOO_FEW if not waits else algorithm.why if planned else PREEMPTING
-        if not waits and why is not algorithm.why:
+        text = TOO_FEW if not waits else group.why if planned else PREEMPTING
+        if not waits and why is not group.why:
             text = why
         if waits:
             self._evict()
-        elif preempting and self._preempts_whole:
-            algorithm.no_preemption = why
-        reason = f"{why}, {algorithm.no_preemption}" if algorithm.no_preemption else why
-        for member in reversed(tuple(members)):
+        elif preempting and self._group.preempts_whole:
+            group.no_preemption = why
+        reason = f"{why}, {group.no_preemption}" if group.no_preemption else why
+        for member in reversed(tuple(group)):
             if member.assumed is not None:
                 member.nominated = ""
             if member.message == NO_PLACEMENTS:
                 member.message = reason
-            members.take_back(member)
+            group.take_back(member)
             if keeps_room:
                 member.nominated = nodes.get(member.pod.uid, member.nominated)
             self._requeue(member, text)
-            await members.slice.pause()
+            await group.slice.pause()
         if waits:
             return "waiting_on_preemption", text
         return "unschedulable", reason
 
     def _reason(self) -> str:
         """Why too few pods have a node, in the words of the version: from Kubernetes 1.37 on with numbers."""
-        members, why = self._members, self._algorithm.why
-        if not members.is_newer:
+        group, why = self._group, self._group.why
+        if not group.is_newer:
             return why
-        needed = members.min_count
-        scheduled = members.scheduled - sum(member.assumed is not None for member in members)
-        remaining = len(members)
-        for member in members:
+        needed = group.min_count
+        scheduled = group.scheduled - sum(member.assumed is not None for member in group)
+        remaining = len(group)
+        for member in group:
             if scheduled + remaining < needed:
                 break
             remaining -= 1
@@ -354,11 +346,11 @@ class _Cycle:
 
     def _still_planned(self) -> bool:
         """Whether a preemption for the whole group is planned, and its pods are still there."""
-        planned = self._algorithm.planned
+        planned = self._group.planned
         if planned is None:
             return False
-        there = [m for m in self._members if m.pod.uid in planned and self._members.waits(m.pod)]
-        return bool(there) and self._members.enough(len(there))
+        there = [m for m in self._group if m.pod.uid in planned and self._group.waits(m.pod)]
+        return bool(there) and self._group.enough(len(there))
 
     def _count_waiting_for_victims(self) -> int:
         """How many pods have no node because victims of an earlier cycle are still ending on their nominated nodes.
@@ -370,27 +362,27 @@ class _Cycle:
             member.diagnosis is not None
             and member.nominated is None
             and bool(self._state.nominator.node_of(member.pod.uid))
-            for member in self._members
+            for member in self._group
         )
 
     async def _fail(self, fault: GroupFault) -> str:
         """Takes all pods back and requeues them after an error; returns the group's message."""
         text = str(fault) if fault.member is None else _OTHER_FAILED.format(fault)
-        for member in reversed(tuple(self._members)):
-            self._members.take_back(member)
+        for member in reversed(tuple(self._group)):
+            self._group.take_back(member)
             if not member.settled:
                 member.settled = True
                 own = str(fault) if member is fault.member else text
                 self._failures.error(
-                    member.queued, member.profile, own, started=self._members.started
+                    member.queued, member.profile, own, started=self._group.started
                 )
-            await self._members.slice.pause()
+            await self._group.slice.pause()
         return text
 
     def _evict(self) -> None:
         """Starts the evictions, each victim once: the pods of the group that share its room have all chosen it."""
         evicted: set[str] = set()
-        for eviction in self._algorithm.evictions:
+        for eviction in self._group.evictions:
             victims = tuple(pod for pod in eviction.victims if pod.uid not in evicted)
             if victims:
                 evicted.update(pod.uid for pod in victims)
@@ -403,6 +395,6 @@ class _Cycle:
         pods choose other nodes among equally good ones.
         """
         if member.diagnosis is not None:
-            elsewhere = self._algorithm.elsewhere.get(member.pod.template, frozenset())
+            elsewhere = self._group.elsewhere.get(member.pod.template, frozenset())
             member.diagnosis.unschedulable_plugins |= elsewhere
-        self._members.requeue(member, member.message or text)
+        self._group.requeue(member, member.message or text)

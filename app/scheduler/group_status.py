@@ -100,7 +100,7 @@ class GroupStatusWriter:
             return
         self._remember(key, group, result, status)
         try:
-            await self._writer.patch_group_status(group, path, status, content_type)
+            await self._writer.patch_status(group, path, status, content_type)
         except NotFound:
             del self._written[key]
         except KubeError as error:

@@ -39,10 +39,12 @@ class PodGroups:
         self._members: Final[dict[GroupKey, GroupMembers]] = {}
         #: By uid: the group in which a pod is counted, which is one at a time.
         self._counted_in: Final[dict[str, GroupKey]] = {}
+        #: How many pods each group that exists needs (see AnyPodGroup.min_count).
+        self._min_counts: Final[dict[GroupKey, int | None]] = {}
         #: Groups whose object has changed or gone, or that have lost a pod, since ``take_reduced``.
         self._reduced: Final[set[GroupKey]] = set()
         for kind, lister in self.listers.items():
-            lister.follow(functools.partial(self._note_reduced, kind))
+            lister.follow(functools.partial(self._note_group, kind))
         #: Whether topology constraints count (the feature gate TopologyAwareWorkloadScheduling).
         self.topology = False
         #: Whether any kind of groups is watched.
@@ -105,9 +107,15 @@ class PodGroups:
         return key if key in self._units else None
 
     def key_of(self, pod: Pod) -> GroupKey | None:
-        """The group of a pod; None if it has none, or the API server does not have its kind."""
-        key = group_of(pod)
+        """The group of a pod as it is now; None if it has none, or the API server does not have its kind."""
+        if not self.watched:
+            return None
+        key = self._counted_in.get(pod.uid) or group_of(pod)
         return key if key is not None and self.path_of(key.kind) else None
+
+    def has(self, key: GroupKey, pod: Pod) -> bool:
+        """Whether a pod is counted in this group."""
+        return self._counted_in.get(pod.uid) == key
 
     def get(self, key: GroupKey) -> AnyPodGroup | None:
         """The object of a group; None if it does not exist."""
@@ -116,10 +124,25 @@ class PodGroups:
 
     def is_complete(self, key: GroupKey) -> bool:
         """Whether a group exists and has as many pods, with or without a node, as it needs."""
-        group = self.get(key)
-        if group is None:
+        return self._suffice(key, len(self.members(key)))
+
+    def is_scheduled(self, key: GroupKey, more: int = 0) -> bool:
+        """Whether a group exists and has as many pods with a node, and ``more`` without, as it needs."""
+        return self._suffice(key, len(self.members(key).scheduled) + more)
+
+    def missing(self, key: GroupKey) -> int:
+        """How many pods of a group, at least one, still have to get a node."""
+        return max(1, self.min_count(key) - len(self.members(key).scheduled))
+
+    def min_count(self, key: GroupKey) -> int:
+        """How many pods of a group, at least one, run together."""
+        return self._min_counts.get(key) or 1
+
+    def _suffice(self, key: GroupKey, pods: int) -> bool:
+        if key not in self._min_counts:
             return False
-        return group.min_count is None or len(self.members(key)) >= group.min_count
+        needed = self._min_counts[key]
+        return needed is None or pods >= needed
 
     def take_reduced(self) -> list[GroupKey]:
         """The groups that may have become incomplete since the last call."""
@@ -127,11 +150,19 @@ class PodGroups:
         self._reduced.clear()
         return [key for key in reduced if not self.is_complete(key)]
 
-    def _note_reduced(
-        self, kind: type[AnyPodGroup], old: AnyPodGroup | None, _new: AnyPodGroup | None
+    def _note_group(
+        self, kind: type[AnyPodGroup], old: AnyPodGroup | None, new: AnyPodGroup | None
     ) -> None:
+        group = new or old
+        if group is None:
+            return
+        key = GroupKey(kind, group.namespace, group.name)
+        if new is None:
+            self._min_counts.pop(key, None)
+        else:
+            self._min_counts[key] = new.min_count
         if old is not None and kind in self._served:
-            self._reduced.add(GroupKey(kind, old.namespace, old.name))
+            self._reduced.add(key)
 
     def priority_of(self, key: GroupKey, pod: Pod) -> int:
         """The priority with which a group preempts for one of its pods: its own, or that of its least important waiting pod."""

@@ -26,7 +26,7 @@ from app.plugins.priority_sort import PrioritySort
 from app.plugins.volume_binding.reservation import Waiter
 from app.scheduler.binding import Binder
 from app.scheduler.election.elector import LeaseElector
-from app.scheduler.group_members import CycleMembers
+from app.scheduler.group_state import GroupState
 from app.scheduler.preemption import Evictor
 from app.scheduler.releases import Releases
 from app.scheduler.reports import Reports
@@ -295,7 +295,7 @@ def a_lock_of_an_extender_is_an_error():
 
 @gang_bug
 def half_a_gang_is_bound():
-    yield mock.patch.object(CycleMembers, "enough", return_value=True)
+    yield mock.patch.object(GroupState, "enough", return_value=True)
 
 
 @gang_bug
@@ -303,7 +303,7 @@ def a_gang_that_does_not_fit_keeps_its_room():
     def keep(self, member, **_again):
         member.assumed = None
 
-    yield mock.patch.object(CycleMembers, "take_back", keep)
+    yield mock.patch.object(GroupState, "take_back", keep)
 
 
 @gang_bug
@@ -317,7 +317,7 @@ def bound_pods_do_not_count_for_their_gang():
         placed = sum(member.assumed is not None for member in self) + more
         return self.group is not None and placed >= self.min_count
 
-    yield mock.patch.object(CycleMembers, "enough", alone)
+    yield mock.patch.object(GroupState, "enough", alone)
 
 
 @gang_bug

@@ -81,8 +81,8 @@ DIFFERENCES: Final[Mapping[str, str]] = {
     "deleted group": "the pods of a deleted group wait for it, and do not fail again after each backoff",
     "backoff": "a failed group is tried as soon as an event may help it; in kube-scheduler others take the room before its backoff ends",
     "room": "no pod takes the room of victims that end before the group does, so that it would have to be evicted as well",
-    "plan": "the pods of a group that preempts as a whole go to the nodes of its plan; in kube-scheduler they are placed again when all "
-    "victims have ended",
+    "plan": "the pods of a group that preempts as a whole go to the nodes of its plan; in kube-scheduler they are placed again "
+    "when all victims have ended",
     "whole": "a single pod evicts a group with disruptionMode PodGroup as a whole, or not at all",
     "mates": "the anti-affinity and the ReadWriteOncePod claims of a gang's pods count when the other pods of the gang are decided",
     "order": "of a gang's pods of equal priority that are new the oldest is first; in kube-scheduler usually the one that came last",

@@ -691,7 +691,7 @@ WRITES = {
     "status": lambda writer: writer.patch_pod_status(
         next(iter(shown().values())), nominated_node_name="n1", now=0.0
     ),
-    "status of a group": lambda writer: writer.patch_group_status(
+    "status of a group": lambda writer: writer.patch_status(
         make_object(PodGroup, {"metadata": {"name": "g", "namespace": "shop", "uid": "u"}}),
         "/apis/scheduling.k8s.io/v1alpha2/podgroups",
         {},

@@ -1,12 +1,14 @@
-"""The pods of a group during one cycle: which are left, which are assumed on a node, and whether these are enough."""
+"""What a pod group's cycle knows: its pods, which of them have a node, whether these are enough, and what is planned."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from app.cycle.attempt import Choice
+from app.cycle.placement_search import PlacementSearch
 from app.cycle.pod_cycle import AssumedPod
 from app.framework.diagnosis import Diagnosis
-from app.model.pod import Pod
+from app.framework.handle import Eviction
+from app.model.pod import Pod, PodTemplate
 from app.model.pod_groups import AnyPodGroup, GroupKey
 from app.runtime.tasks import TimeSlice
 from app.scheduler.failures import FailureHandler
@@ -22,6 +24,8 @@ class Member:
 
     def __init__(self, queued: QueuedPod) -> None:
         self.queued: Final = queued
+        #: The scheduler that the pod names.
+        self.profile: Final = queued.pod.spec.scheduler_name
         #: The pod on its node, where it fits at once or, if ``preempts``, after a preemption.
         self.assumed: AssumedPod | None = None
         self.preempts = False
@@ -37,11 +41,6 @@ class Member:
     def pod(self) -> Pod:
         """The latest version that the cycle has seen."""
         return self.queued.pod
-
-    @property
-    def profile(self) -> str:
-        """The scheduler that the pod names."""
-        return self.queued.pod.spec.scheduler_name
 
     @property
     def fits(self) -> bool:
@@ -67,8 +66,11 @@ class GroupFault(Exception):  # noqa: N818 - it is about one pod of the group
         self.member: Final = member
 
 
-class CycleMembers:
-    """The pods of one group in one cycle, without those that must not be tried; iteration is over a copy."""
+class GroupState:
+    """One group in one cycle. Iteration is over a copy of its pods, without those that must not be tried.
+
+    The search for nodes (app.scheduler.group_algorithm) writes its results here; the cycle acts on them.
+    """
 
     def __init__(
         self,
@@ -93,6 +95,18 @@ class CycleMembers:
         self._freed: Final[list[Pod]] = []
         #: How many times any pod had been rejected when this cycle began, and these pods since.
         self._rejections = failures.rejections
+        #: The search for a placement, if the group has a topology constraint.
+        self.search: PlacementSearch | None = None
+        #: The group's message if too few pods get a node.
+        self.why = UNSCHEDULABLE
+        #: Preemptions that give room to pods that are counted on their nodes, or to the group.
+        self.evictions: Final[list[Eviction]] = []
+        #: Why no preemption gives the group enough room; "" if none was planned.
+        self.no_preemption = ""
+        #: If a preemption of the whole group gives it enough room: where its pods fit then (nodes by uid).
+        self.planned: Mapping[str, str] | None = None
+        #: Plugins whose events may help a pod in a placement that was not tried, by template.
+        self.elsewhere: Mapping[PodTemplate, frozenset[str]] = {}
 
     def __iter__(self) -> Iterator[Member]:
         return iter(tuple(self._left))
@@ -114,6 +128,11 @@ class CycleMembers:
         return self._groups.is_newer(self.key.kind)
 
     @property
+    def preempts_whole(self) -> bool:
+        """Whether a preemption makes room for the group as a whole, not for its pods one by one."""
+        return self._groups.preempted_whole
+
+    @property
     def scheduled(self) -> int:
         """How many pods of the group have a node: bound, assumed in this cycle, or in a binding cycle."""
         return len(self._groups.members(self.key).scheduled)
@@ -121,24 +140,20 @@ class CycleMembers:
     @property
     def min_count(self) -> int:
         """How many pods of the group, at least one, run together."""
-        group = self.group
-        return (group and group.min_count) or 1
+        return self._groups.min_count(self.key)
 
     @property
     def needed(self) -> int:
         """How many of the pods, at least one, have to get a node."""
-        return max(1, self.min_count - self.scheduled)
+        return self._groups.missing(self.key)
 
     def enough(self, more: int = 0) -> bool:
         """Whether enough pods of the group have a node, with ``more`` that do not have one now."""
-        group = self.group
-        if group is None:
-            return False
-        return group.min_count is None or self.scheduled + more >= group.min_count
+        return self._groups.is_scheduled(self.key, more)
 
     def waits(self, pod: Pod) -> bool:
         """Whether the pod still needs a node, with this group."""
-        return self._needs_node(pod) and self.belongs(pod)
+        return self._groups.has(self.key, pod) and self._needs_node(pod)
 
     def _needs_node(self, pod: Pod) -> bool:
         current = self._state.pods.get(pod.key)
@@ -146,7 +161,7 @@ class CycleMembers:
 
     def belongs(self, pod: Pod) -> bool:
         """Whether the pod still names this group, or is gone: a label of it may have changed."""
-        return self._groups.key_of(self._state.latest(pod)) == self.key
+        return self._groups.has(self.key, pod) or not self._needs_node(pod)
 
     def remove(self, member: Member) -> None:
         """Leaves out a pod whose time in flight has ended."""
@@ -172,7 +187,7 @@ class CycleMembers:
         if member.assumed is None:
             return True
         pod = member.assumed.pod
-        if self._state.cache.is_assumed(pod.uid) and self.belongs(pod):
+        if self.belongs(pod) and self._state.cache.is_assumed(pod.uid):
             return True
         self.take_back(member)
         self.drop(member)
