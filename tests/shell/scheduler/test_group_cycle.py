@@ -217,14 +217,14 @@ async def test_a_pod_that_goes_while_its_gang_is_decided_leaves_nothing():
         gang(world, 8)
         pods = [world.add(pod(f"p{i}", cpu="4")) for i in range(8)]
         gone = world.state.cluster.pod_groups
-        reserve = world.scheduler.frameworks["default-scheduler"].reserve
+        reserve = world.scheduler.frameworks["default-scheduler"].commit.reserve
 
         def reserve_and_lose(state, one, node):
             if one.name == "p7":
                 world.change(Pod, pods[0], None)
             return reserve(state, one, node)
 
-        world.scheduler.frameworks["default-scheduler"].reserve = reserve_and_lose
+        world.scheduler.frameworks["default-scheduler"].commit.reserve = reserve_and_lose
         await world.run_for(3)
         assert bindings(world) == {}
         assert world.state.cache.statistics().pods == 0

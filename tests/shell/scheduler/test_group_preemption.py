@@ -117,7 +117,7 @@ async def test_pods_are_gated_until_the_last_victim_is_leaving():
 
 
 def plugin_of(world):
-    return world.scheduler.frameworks["default-scheduler"].pod_group_post_filter
+    return world.scheduler.frameworks["default-scheduler"].commit.pod_group_post_filter
 
 
 async def test_a_gang_that_gets_no_room_evicts_nothing_and_says_so():
