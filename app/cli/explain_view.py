@@ -10,6 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from app.model.features import OLDEST
 from app.observe.explain import (
     ASSUMED,
     BOUND,
@@ -89,6 +90,8 @@ def _head(explanation: Explanation, now: float) -> RenderableType:
     for extender, limit in explanation.limits.items():
         pods = f"{limit} pod{'s' * (limit != 1)}"
         facts.add_row("extender", f"{extender}, which takes {pods} at a time")
+    if explanation.rules not in {"", OLDEST}:
+        facts.add_row("rules", f"those of kube-scheduler {explanation.rules}")
     if explanation.preempted is not None:
         facts.add_row("preempted", _preempted(explanation.preempted, now))
     if explanation.nominated_node:

@@ -116,3 +116,5 @@ class Explanation(msgspec.Struct, rename="camel", frozen=True):
     group: GroupExplanation | None = None
     #: About how many pods each extender that filters or prioritizes for this one is called at a time, by its name.
     limits: dict[str, int] = {}
+    #: The version of Kubernetes whose rules hold.
+    rules: str = ""

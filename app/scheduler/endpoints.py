@@ -85,6 +85,7 @@ class Endpoints:
             telemetry.group_histories,
             leadership=self._leadership,
             rng=scheduler.parts.rng.spawn(1)[0],
+            rules=str(scheduler.features),
             limits=scheduler.chain.limits,
         )
         return DebugPages(

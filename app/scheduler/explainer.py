@@ -53,8 +53,10 @@ class Explainer:
         leadership: Callable[[], Leadership],
         rng: np.random.Generator,
         limits: Callable[[Pod], dict[str, int]] = lambda _pod: {},
+        rules: str = "",
     ) -> None:
-        """``limits``: of the extenders that a pod concerns, by name."""
+        """``limits``: of the extenders that a pod concerns, by name. ``rules``: the version whose rules hold."""
+        self._rules: Final = rules
         self._state: Final = state
         self._frameworks: Final = frameworks
         self._histories: Final = histories
@@ -102,6 +104,7 @@ class Explainer:
             preempted=None if history is None else history.preempted,
             group=self._group(pod),
             limits={} if node or place == NOT_OURS else self._limits(pod),
+            rules=self._rules,
         )
 
     # ------------------------------------------------------------ the group

@@ -108,7 +108,9 @@ class Hints:
         self._registrations: Final = registrations
         self._recorder: Final = recorder
         self._own_events: Final = own_events
-        self._interests: Final[dict[tuple[ClusterEvent, bool], EventInterest]] = {}
+        self._interests: Final[dict[ClusterEvent, EventInterest]] = {}
+        #: Of events of the waiting pod itself, if these have names of their own.
+        self._own_interests: Final = {} if own_events else self._interests
 
     def knows(self, profile: str) -> bool:
         """Whether there are registrations for this scheduler name; if not, any event moves a pod."""
@@ -122,10 +124,10 @@ class Hints:
 
     def interest(self, event: ClusterEvent, *, own: bool = False) -> EventInterest:
         """The event with its matching registrations; ``own``: of the waiting pod that it may move."""
-        interest = self._interests.get((event, own))
+        known = self._own_interests if own else self._interests
+        interest = known.get(event)
         if interest is None:
-            label = self.label(event, own=own)
-            interest = self._interests[event, own] = self._match(event, label)
+            interest = known[event] = self._match(event, self.label(event, own=own))
         return interest
 
     def worth_requeuing(

@@ -19,6 +19,7 @@ from rich.console import Console
 
 from app.cli import explain as explain_command
 from app.cli.explain import command, split_name
+from app.cli.explain_view import view
 from app.kube.errors import ConnectionSettingsError
 from app.kube.leaders import LABELS, Leader
 from app.kube.reviews import User
@@ -474,3 +475,12 @@ def test_answers_of_extenders_in_shadow(monkeypatch):
     shown = invoke("shop/cart-0").output
     for text in ("Extenders in shadow", "chosen_node_refused", "3 of 5", "too \\x1bwarm", "same"):
         assert text in shown
+
+
+def test_the_rules_of_a_newer_version_are_named():
+    def told(rules):
+        screen = Console(width=100, record=True, file=io.StringIO())
+        screen.print(view(msgspec.structs.replace(EXPLANATION, rules=rules), 0.0, 100))
+        return "those of kube-scheduler" in screen.export_text()
+
+    assert [told(rules) for rules in ("", "1.36", "1.37")] == [False, False, True]
