@@ -1,7 +1,8 @@
-"""``python -m tests.bench.shadow agreement`` and ``... cost``: a shadow beside another scheduler, under load; prints JSON.
+"""``python -m tests.bench.shadow agreement``, ``... burst`` and ``... cost``: a shadow beside another scheduler; prints JSON.
 
 ``agreement`` lets a scheduler decide mixed pods with churn, preemption, taints, volumes and devices, and reports the shadow's
-classes, its lag and its requests; with ``--alone`` what the scheduler does without a shadow. ``cost`` compares the memory and
+classes, its lag and its requests; with ``--alone`` what the scheduler does without a shadow. ``burst`` lets it decide a backlog,
+beside a shadow of the same configuration and one that packs nodes. ``cost`` compares the memory and
 the CPU time of a shadow with those of a standby, and measures both at a rate of decisions.
 
 With $KUBEBUILDER_ASSETS a real API server and its kube-scheduler are used, else the embedded cluster and this scheduler.
@@ -97,6 +98,7 @@ class Place:
         self.kubeconfig: Final = kubeconfig
         self.folder: Final = folder
         self.real: Final = real
+        self._shadow_kubeconfig: Path | None = None
 
     def scheduler(self, name: str, percentage: int, *, leader_elect: bool = False) -> list[str]:
         """The command of the scheduler that decides."""
@@ -122,6 +124,8 @@ class Place:
         """Credentials with the rights of the manifest; everything on the embedded cluster, which has no rights."""
         if self.real is None:
             return self.kubeconfig
+        if self._shadow_kubeconfig is not None:
+            return self._shadow_kubeconfig
         call = self.real.call
         where = {
             "ServiceAccount": "/api/v1/namespaces/kube-system/serviceaccounts",
@@ -133,7 +137,8 @@ class Place:
                 call("POST", where[made["kind"]], made)
         asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
         told = call("POST", f"{where['ServiceAccount']}/{_ACCOUNT}/token", asked)
-        return self.real.write_kubeconfig("shadow", told["status"]["token"])
+        self._shadow_kubeconfig = self.real.write_kubeconfig("shadow", told["status"]["token"])
+        return self._shadow_kubeconfig
 
 
 @contextlib.asynccontextmanager
@@ -730,6 +735,86 @@ def _verdicts(journal: Path) -> Iterator[Object]:
             yield from (line for line in told if "class" in line)  # others are comparisons
 
 
+# ------------------------------------------------------------ a burst
+
+#: What the second shadow of a burst has that the cluster's scheduler has not.
+_PACKING: Final = {
+    "schedulerName": "default-scheduler",
+    "pluginConfig": [
+        {
+            "name": "NodeResourcesFit",
+            "args": {
+                "scoringStrategy": {
+                    "type": "MostAllocated",
+                    "resources": [{"name": "cpu", "weight": 1}, {"name": "memory", "weight": 1}],
+                }
+            },
+        }
+    ],
+}
+
+
+async def _burst(load: Load, percentage: int, folder: Path, shadows: tuple[str, ...]) -> Object:
+    """The pods are there when the scheduler starts. All shadows are there before."""
+    async with _place(folder) as place, _connected(place) as client:
+        cluster = Cluster(client, load)
+        await cluster.fill()
+        told: Object = dataclasses.asdict(load) | {
+            "percentageOfNodesToScore": percentage,
+            "server": "real" if place.real is not None else "embedded",
+        }
+        with contextlib.ExitStack() as stack:
+            running = {}
+            for name in shadows:
+                document = yaml.safe_load(place.configuration(percentage))
+                if name == "packing":
+                    document["profiles"] = [_PACKING]
+                config = folder / f"{name}.yaml"
+                config.write_text(yaml.safe_dump(document))
+                running[name] = _start_shadow(place, config, folder / name)
+                stack.callback(running[name].kill)
+            watching = cluster.watch()
+            await cluster.create()
+            await asyncio.sleep(2.0)
+            began = time.monotonic()
+            command = place.scheduler("scheduler", percentage)
+            async with child(command, log=folder / "scheduler.log"):
+                await _quiet(cluster, watching)
+                bound = sorted(cluster.bound.values())
+                told["bound"] = len(cluster.bound.keys() & cluster.created.keys())
+                told["secondsToBind"] = round(bound[-1] - began, 1)
+                told["shadows"] = {
+                    name: await _told_of_burst(cluster, folder / name, shadow, bound[-1])
+                    for name, shadow in running.items()
+                }
+            await cluster.end(watching)
+        return told
+
+
+async def _told_of_burst(cluster: Cluster, journal: Path, shadow: Process, last: float) -> Object:
+    await _judged(cluster, journal)
+    report = _report(journal)
+    total = max(report["pods"], 1)
+    return {
+        "verdicts": report["pods"],
+        "boundWithoutVerdict": len(_not_judged(cluster, journal)),
+        "secondsAfterTheLastBinding": round(_last_verdict(journal) - last, 1),
+        "classes": {name: n for name, n in report["classes"].items() if n},
+        "percent": {
+            n: round(100 * report["classes"][n] / total, 3) for n in ("race", "unexplained")
+        },
+        "byPlugin": report["byPlugin"],
+        "lagSeconds": report["lagSeconds"],
+        "cpuSeconds": round(usage(shadow.pid).cpu, 2),
+    }
+
+
+def _last_verdict(journal: Path) -> float:
+    """When the last verdict was written (monotonic)."""
+    written = max(file.stat().st_mtime for file in journal.glob("*.jsonl"))
+    return time.monotonic() - (time.time() - written)
+
+
 # ------------------------------------------------------------ cost
 
 
@@ -862,6 +947,24 @@ def agreement(percentage: int, alone: bool, world: str, keep: Path | None, **loa
         told = asyncio.run(
             _agreement(Load(**load), percentage, folder, shadowed=not alone, world=world)
         )
+    click.echo(json.dumps(told))
+
+
+@main.command(context_settings={"show_default": True})
+@click.option("--nodes", type=_POSITIVE, default=300)
+@click.option("--pods", type=_POSITIVE, default=2000)
+@click.option("--mix", type=click.Choice(list(_MIXES)), default="light", help="Of kinds of pods.")
+@click.option("--lifetime", default=20.0, help="Seconds; half of the bound pods end.")
+@click.option("--percentage", default=100, help="percentageOfNodesToScore; 0 is adaptive.")
+@click.option("--existing", default=0, help="Pods that run already.")
+@click.option("--seed", default=1)
+@click.option("--shadow", "shadows", multiple=True, default=("same",), help="same, packing.")
+@_KEEP
+def burst(percentage: int, shadows: tuple[str, ...], keep: Path | None, **load: Any) -> None:
+    """Let a scheduler decide pods that wait when it starts, and report what shadows say."""
+    with _folder(keep) as folder:
+        some = Load(**load, rate=2000.0, burst=50)
+        told = asyncio.run(_burst(some, percentage, folder, shadows))
     click.echo(json.dumps(told))
 
 

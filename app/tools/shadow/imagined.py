@@ -31,7 +31,7 @@ from app.state.queue.queued_pod import ACTIVE, QueuedPod
 from app.state.scheduler_state import Change, SchedulerState
 from app.tools.shadow.comparison import WAIT_BOUNDS, Comparison, Figures, Shape, figures
 from app.tools.shadow.judge import in_pauses, pause
-from app.tools.shadow.timeline import EVICTED, is_eviction
+from app.tools.shadow.outcomes import EVICTED, is_eviction
 from app.wire.extender_v1 import Victims
 
 #: Seconds after which a pod leaves that the real cluster's scheduler has evicted, so that the outcome of its preemptor shows before;

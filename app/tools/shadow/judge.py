@@ -8,13 +8,13 @@ Where the decisions differ, other orders are tried (``race``); where none explai
 import itertools
 import types
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, NoReturn, TypeVar, cast
 
 import msgspec
 import numpy as np
 
-from app.cycle.attempt import Attempt, NoNodesError, Unfit, feasible_nodes_to_find
+from app.cycle.attempt import Attempt, NoNodesError, Unfit
 from app.framework.args import DefaultPreemptionArgs
 from app.framework.diagnosis import Diagnosis
 from app.framework.handle import Effects, Eviction
@@ -29,14 +29,16 @@ from app.plugins.default_preemption.importance import by_importance, loss
 from app.state.columns.arrays import Int64, Rows
 from app.state.scheduler_state import SchedulerState
 from app.tools.shadow.moments import Moments, Moves, Numbers, has_claims, numbers_of
+from app.tools.shadow.outcomes import Outcome
 from app.tools.shadow.preparation import (
     VOLUME_BINDING,
     Difference,
     differences,
     reserved,
 )
+from app.tools.shadow.ranks import Ranks
 from app.tools.shadow.reasons import counts, factors, largest, plugins_of_message
-from app.tools.shadow.timeline import Entry, Outcome, Timeline
+from app.tools.shadow.timeline import Entry, Timeline, may_be_later
 from app.tools.shadow.verdict import (
     DEVICES,
     DOES_NOT_FIT,
@@ -61,6 +63,8 @@ T = TypeVar("T")
 
 #: Verdicts after which no other order is tried.
 _SETTLED: Final = frozenset({SAME, TIE, SAMPLED})
+#: Verdicts that say how good the chosen node is.
+_RANKED: Final = frozenset({SAME, TIE, SAMPLED, UNEXPLAINED})
 _AS_DEFAULT: Final = "would have to be as in the default configuration"
 _WITH_ITS_GROUP: Final = (
     "it was refused together with other pods of its group, whose nodes were given back"
@@ -70,8 +74,15 @@ _IN_ONE_DOMAIN: Final = "its group is placed on nodes with one value of {}"
 _PERCENTAGE: Final = "percentageOfNodesToScore"
 #: Up to this many better nodes, the changes that concern them are tried first.
 _FEW_NODES: Final = 200
+#: Orders of bindings under way that are tried: each shows other nodes that are better.
+_STEPS: Final = 3
 #: Pods from which habits of the cluster's scheduler are estimated.
 _OBSERVED: Final = 64
+#: If unlikely orders explained fewer than one in eight of the last outcomes for which they were tried, the configurations differ: only so
+#: many are tried then, but all of them for every sixteenth outcome.
+_SELDOM: Final = 8
+_FEW_ORDERS: Final = 8
+_NOW_AND_THEN: Final = 16
 
 
 class Alternative(NamedTuple):
@@ -126,16 +137,22 @@ class Judge:
         self.version = Version()
         #: Whether a default configuration of some plugins explains the outcome, for the last pods.
         self._defaults: Final[deque[bool]] = deque(maxlen=_OBSERVED)
+        #: Whether an unlikely order explains the outcome, for the last pods for which orders were tried, and their number.
+        self._ordered: Final[deque[bool]] = deque(maxlen=_OBSERVED)
+        self._tried = 0
+        self._ranks: Final = Ranks()
 
     def judge(self, entry: Entry, orders: int | None = None) -> Generator[None, None, Verdict]:
         """The verdict on the outcome of the next entry of the timeline. Pauses between two decisions.
 
-        ``orders``: unlikely orders that are tried at most, None for no limit. The state must not change during a pause.
+        ``orders``: unlikely orders that are tried at most, None for as many as seem useful. The state must not change during a pause.
         """
         outcome = entry.outcome
         assert outcome is not None  # noqa: S101 - only entries with an outcome are judged
         verdict = self._of_group(outcome, (yield from self._judge(entry, outcome, orders)))
         self._defaults.append(verdict.change.endswith(_AS_DEFAULT))
+        if verdict.kind in _RANKED and verdict.feasible:
+            self._ranks.add(verdict.feasible, verdict.better, verdict.equal)
         pod = outcome.pod
         return msgspec.structs.replace(
             verdict, uid=pod.uid, profile=pod.spec.scheduler_name, node=outcome.node
@@ -147,48 +164,129 @@ class Judge:
         reason = self._incomparable(outcome.pod)
         if reason:
             return Verdict(pod=outcome.pod.key, kind=NOT_COMPARABLE, change=reason)
-        tried: dict[Numbers, Moves] = {}
+        likely: dict[Numbers, Moves] = {}
         first: Verdict | None = None
         for moves in self._moments.likely(entry, outcome):
-            if numbers_of(moves) in tried:
+            if numbers_of(moves) in likely:
                 continue
-            tried[numbers_of(moves)] = moves
+            likely[numbers_of(moves)] = moves
             verdict = yield from self._decide(outcome, moves)
+            if verdict.kind in _SETTLED:
+                self._moments.explained(outcome, moves, likely=True)
             if verdict.kind in _SETTLED or verdict.kind == NOT_COMPARABLE:
-                if verdict.kind in _SETTLED:
-                    self._moments.explained(outcome, moves, likely=True)
                 return verdict
-            first = first or verdict
             yield
+            if first is None:
+                other = yield from self._otherwise(entry, outcome, moves)
+                if other is not None:
+                    return other
+                first = verdict
         assert first is not None  # noqa: S101 - there is a likely moment
-        likely = list(tried.values())
-        last: Verdict | None = None
-        if sum(self._defaults) > len(self._defaults) // 10:  # the configurations differ
-            last = yield from self._decide(outcome, likely[0], explain=True)
-            if last.change.endswith(_AS_DEFAULT):
-                orders = 0
-        unlikely = self._moments.orders(
-            entry, outcome, likely, lambda moves: self._better(outcome, moves)
+        return (yield from self._unlikely(entry, outcome, list(likely.values()), first, orders))
+
+    def _otherwise(
+        self, entry: Entry, outcome: Outcome, moves: Moves
+    ) -> Generator[None, None, Verdict | None]:
+        """The verdict if something is more likely than another moment."""
+        unordered = outcome.is_unordered and outcome.message is None
+        if unordered:
+            for verdict in self._in_flight(entry, outcome, moves):
+                if verdict.kind in _SETTLED:
+                    return verdict
+                yield
+        if not self._differ:
+            return None
+        explained = yield from self._decide(outcome, moves, explain=True)
+        if explained.kind == OTHER_RULE or explained.change.endswith(_AS_DEFAULT):
+            return self._unexplained(outcome, explained)
+        for plugins, framework, rules in self._profile(outcome).alternatives if unordered else ():
+            for verdict in self._in_flight(entry, outcome, moves, framework):
+                if verdict.kind in _SETTLED:
+                    found = _explained_by(explained, plugins, rules)
+                    return self._unexplained(outcome, found)
+                yield
+        return None
+
+    def _unlikely(
+        self,
+        entry: Entry,
+        outcome: Outcome,
+        likely: Sequence[Moves],
+        first: Verdict,
+        orders: int | None,
+    ) -> Generator[None, None, Verdict]:
+        """The verdict if no likely moment explains an outcome. ``first``: the one of the most likely moment."""
+        if orders is None:
+            orders = self._useful_orders()
+        others = self._moments.orders(
+            entry, outcome, likely, lambda moves: self._concerned(outcome, moves)
         )
-        for moves in itertools.islice(unlikely, orders):
+        for moves in itertools.islice(others, orders):
             verdict = yield from self._decide(outcome, moves)
             if verdict.kind in _SETTLED:
                 self._moments.explained(outcome, moves, likely=False)
+                self._ordered.append(True)
                 said = (
                     f"explained if {len(moves.undone)} changes before it were not seen and {len(moves.pulled)} changes "
                     "after it were"
                 )
                 return msgspec.structs.replace(first, kind=RACE, change=said)
             yield
-        last = last or (yield from self._decide(outcome, likely[0], explain=True))
+        if orders != 0:
+            self._ordered.append(False)
+        last = yield from self._decide(outcome, likely[0], explain=True)
+        return self._unexplained(outcome, last)
+
+    def _unexplained(self, outcome: Outcome, verdict: Verdict) -> Verdict:
+        """The verdict on an outcome that no order of events explains: another version may do."""
         self._moments.claim_victims(outcome)
-        if last.kind == OTHER_RULE:
-            return last
-        known = self.version.known(outcome.pod, last.plugins)
+        if verdict.kind == OTHER_RULE:
+            return verdict
+        known = self.version.known(outcome.pod, verdict.plugins)
         if known is None:
-            return last
+            return verdict
         kind = OTHER_RULE if known.rule else NOT_COMPARABLE
-        return msgspec.structs.replace(last, kind=kind, change=known.text)
+        return msgspec.structs.replace(verdict, kind=kind, change=known.text)
+
+    def _in_flight(
+        self, entry: Entry, outcome: Outcome, moves: Moves, framework: Framework | None = None
+    ) -> Iterator[Verdict]:
+        """Verdicts with bindings that were under way at the same time decided in another order.
+
+        Those on better nodes were decided before, though they show later; and those on the chosen node after it, though they show earlier.
+        """
+        undone, pulled = dict.fromkeys(moves.undone), dict.fromkeys(moves.pulled)
+        better = self._better(outcome, moves, framework)
+        for step in range(_STEPS):
+            number = len(undone) + len(pulled)
+            if better:
+                pulled |= dict.fromkeys(self._timeline.in_flight(entry, better, applied=False))
+                late = self._timeline.lately(entry, frozenset(better))
+                undone |= dict.fromkeys(e for e in late if may_be_later(e, outcome))
+            if step or len(undone) + len(pulled) == number:
+                own = self._timeline.in_flight(entry, (outcome.node,), applied=True)
+                undone |= dict.fromkeys(own)
+            if len(undone) + len(pulled) == number:
+                return
+            with self._timeline.moved(undone, pulled):
+                try:
+                    found = self._compare_binding(outcome, framework)
+                except SchedulingError:
+                    return
+                better = self._better_nodes(found)
+                verdict = found.verdict
+            yield verdict
+
+    @property
+    def _differ(self) -> bool:
+        """Whether the configurations differ: defaults explain more than one in ten of the last outcomes."""
+        return sum(self._defaults) > len(self._defaults) // 10
+
+    def _useful_orders(self) -> int | None:
+        """Unlikely orders that are tried at most; None for all."""
+        self._tried += 1
+        useless = self._differ or sum(self._ordered) * _SELDOM < len(self._ordered) - _SELDOM
+        return _FEW_ORDERS if useless and self._tried % _NOW_AND_THEN else None
 
     def _of_group(self, outcome: Outcome, verdict: Verdict) -> Verdict:
         """A pod of a group may differ because it was decided together with the others."""
@@ -204,18 +302,24 @@ class Judge:
             return verdict
         return msgspec.structs.replace(verdict, kind=NOT_COMPARABLE, change=reason)
 
-    def _better(self, outcome: Outcome, base: Moves) -> frozenset[str]:
-        """The cluster's node, and the nodes that have a higher score here if these are few; empty for a refusal."""
+    def _concerned(self, outcome: Outcome, base: Moves) -> frozenset[str]:
+        """The cluster's node, and the better ones if these are few; empty for a refusal."""
         if outcome.message is not None:
             return frozenset()
+        return frozenset({outcome.node, *self._better(outcome, base)})
+
+    def _better(
+        self, outcome: Outcome, base: Moves, framework: Framework | None = None
+    ) -> Sequence[str]:
+        """The nodes that have a higher score here than the cluster's node; empty if these are many or it does not fit."""
         with self._timeline.moved(base.undone, base.pulled):
-            found = self._compare_binding(outcome)
-            if found.attempt is None:
-                return frozenset({outcome.node})
-            rows = found.rows[found.totals > found.totals[found.at]]
-            if len(rows) > _FEW_NODES:
-                return frozenset({outcome.node})
-            return frozenset({outcome.node, *found.attempt.names(rows)})
+            return self._better_nodes(self._compare_binding(outcome, framework))
+
+    @staticmethod
+    def _better_nodes(found: _Compared) -> Sequence[str]:
+        if found.attempt is None or found.verdict.better > _FEW_NODES:
+            return ()
+        return found.attempt.names(found.rows[found.totals > found.totals[found.at]])
 
     # ------------------------------------------------------------ one decision
 
@@ -289,7 +393,9 @@ class Judge:
                 )
             )
         behind = int(totals[best] - totals[at])
-        kind = self._class(pod, rows, totals, at, behind, equal)
+        better = int(np.count_nonzero(totals > totals[at]))
+        verdict = msgspec.structs.replace(verdict, better=better)
+        kind = self._class(pod, node, verdict)
         if kind in _SETTLED and (other := self._other_claims(outcome, attempt)) is not None:
             kind = VOLUMES if other.plugin == VOLUME_BINDING else DEVICES
             verdict = msgspec.structs.replace(verdict, plugins=(other.plugin,), change=str(other))
@@ -302,17 +408,14 @@ class Judge:
             at,
         )
 
-    def _class(self, pod: Pod, rows: Rows, totals: Int64, at: int, behind: int, equal: int) -> str:
-        """``behind``: how much the total is below the best one, which ``equal`` rows have."""
-        table = self._state.table
-        if not behind:
-            return SAME if equal == 1 else TIE
-        if pod.nominated_node_name and table.names[rows[at]] == pod.nominated_node_name:
+    def _class(self, pod: Pod, node: str, verdict: Verdict) -> str:
+        if not verdict.better:
+            return SAME if verdict.equal == 1 else TIE
+        if pod.nominated_node_name and node == pod.nominated_node_name:
             return SAME
         percentage = self._profiles[pod.spec.scheduler_name].percentage
-        looked_at = feasible_nodes_to_find(table.node_count, percentage)
-        # The chosen node was the best of at least ``looked_at`` feasible ones.
-        if len(rows) > looked_at and np.count_nonzero(totals <= totals[at]) >= looked_at:
+        nodes = self._state.table.node_count
+        if self._ranks.may_be_sampled(nodes, percentage, verdict.feasible, verdict.better):
             return SAMPLED
         return UNEXPLAINED
 
@@ -428,7 +531,9 @@ class Judge:
             possible = factors(totals, by_plugin, at)
             plugins = tuple(f.plugin for f in possible) or largest(by_plugin, at, best)
             changes = [str(f) for f in possible[:3]]
-            percentage = self._percentage_for(totals, at)
+            percentage = self._ranks.highest_percentage(
+                self._state.table.node_count, verdict.feasible, verdict.better
+            )
             if percentage:
                 plugins += (_PERCENTAGE,)
                 changes.append(f"{_PERCENTAGE} would have to be {percentage} or less")
@@ -445,21 +550,18 @@ class Judge:
         for plugins, framework, rules in self._profile(outcome).alternatives:
             yield
             other = yield from self._compare(outcome, framework)
-            if other.verdict.kind not in _SETTLED:
-                continue
-            if rules:
-                said = "; ".join(f"rule {rule}: {RULES[rule].text}" for rule in rules)
-                return msgspec.structs.replace(verdict, kind=OTHER_RULE, change=said)
-            said = f"{', '.join(plugins)} {_AS_DEFAULT}"
-            return msgspec.structs.replace(verdict, plugins=plugins, change=said)
+            if other.verdict.kind in _SETTLED:
+                return _explained_by(verdict, plugins, rules)
         return verdict
 
-    def _percentage_for(self, totals: Int64, at: int) -> int:
-        """The highest percentageOfNodesToScore with which the chosen node may have been the best one; 0 if there is none."""
-        nodes, looked_at = self._state.table.node_count, np.count_nonzero(totals <= totals[at])
-        percentage = int(looked_at * 100 // max(nodes, 1))
-        enough = percentage > 0 and looked_at >= feasible_nodes_to_find(nodes, percentage)
-        return percentage if enough else 0
+
+def _explained_by(verdict: Verdict, plugins: tuple[str, ...], rules: tuple[Rule, ...]) -> Verdict:
+    """The verdict on an outcome that is explained by the defaults of plugins, or by rules of another version."""
+    if rules:
+        change = "; ".join(f"rule {rule}: {RULES[rule].text}" for rule in rules)
+        return msgspec.structs.replace(verdict, kind=OTHER_RULE, change=change)
+    change = f"{', '.join(plugins)} {_AS_DEFAULT}"
+    return msgspec.structs.replace(verdict, plugins=plugins, change=change)
 
 
 class _Preempting:

@@ -11,7 +11,8 @@ from typing import Final, NamedTuple
 
 from app.model.objects import Node
 from app.model.pod import Pod
-from app.tools.shadow.timeline import Entry, Outcome, Timeline, may_be_later, precedes
+from app.tools.shadow.outcomes import Outcome
+from app.tools.shadow.timeline import Entry, Timeline, decided_before, may_be_later
 
 #: The numbers of changes before an outcome that are undone, one after another, to find the moment of the decision.
 _STEPS_BACK: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
@@ -61,12 +62,20 @@ class Moments:
     def likely(self, entry: Entry, outcome: Outcome) -> Iterator[Moves]:
         """The tables that the scheduler had, as far as the order in the queue and the order of arrival tell.
 
-        The decision came after that on the pod before, and before the outcome.
+        The decision came after that on the pod before, and before the outcome. The first table is the one that is there: nearly
+        no change has to be moved for it.
         """
         own = tuple(self._own(entry, outcome))
+        latency = self._latency(entry, outcome)
         self._arrived = 0
+        first = Moves((*self._timeline.decided_after(entry), *own))
+        yield first
+        oldest = self._timeline.behind[0].at if self._timeline.behind else entry.at
+        unseen = tuple(e for e in self._unseen if e.at >= oldest)
+        if unseen:
+            yield Moves((*first.undone, *unseen))
         if outcome.queued:
-            moment = entry.at - self._latency(entry, outcome)
+            moment = entry.at - latency
             self._arrived = min(self._timeline.last_at(moment, outcome.queued), entry.number)
             # The time first: behind a backlog of pods many changes have to be undone for the moment before.
             yield self._by_queue(entry, outcome, own, self._arrived)
@@ -75,8 +84,6 @@ class Moments:
             yield self._by_queue(entry, outcome, own, entry.number)
         as_seen = self._as_seen(entry, own)
         yield as_seen
-        oldest = self._timeline.behind[0].at if self._timeline.behind else entry.at
-        unseen = tuple(e for e in self._unseen if e.at >= oldest)
         if unseen:
             seen = min(max(outcome.queued, self._seen), entry.number)
             base = self._by_queue(entry, outcome, own, seen) if outcome.queued else as_seen
@@ -96,13 +103,13 @@ class Moments:
         """
         timeline = self._timeline
         since = max(seen, outcome.queued)  # what came before the pod was seen
-        undone = [e for e in timeline.placed.values() if precedes(entry, e)]
+        undone = list(timeline.decided_after(entry))
         undone += [e for e in timeline.later(since) if not e.places and _matters(e, outcome)]
         pulled = [
             e
             for e in timeline.near()
             if e is not entry
-            and (precedes(e, entry) if e.places else e.number <= seen and e not in own)
+            and (decided_before(e, entry) if e.places else e.number <= seen and e not in own)
         ]
         return Moves((*undone, *own), tuple(pulled), seen)
 
@@ -177,7 +184,9 @@ class Moments:
 
     def _latency(self, entry: Entry, outcome: Outcome) -> float:
         """Seconds that the cluster's scheduler takes from a decision until it shows, by the quickest of the last ones."""
-        if outcome.queued and outcome.queued_at >= self._last_at:  # it did not wait for others
+        if (
+            outcome.queued and not outcome.retried and outcome.queued_at >= self._last_at
+        ):  # it did not wait for others
             self._took.append(entry.at - outcome.queued_at)
         self._last_at = max(self._last_at, entry.at)
         return sorted(self._took)[len(self._took) // 5] if self._took else 0.0
@@ -204,7 +213,7 @@ class Moments:
             if e is not entry
             and e not in pulled
             and e not in never
-            and (e.change.kind is not Pod or (e.places and not precedes(entry, e)))
+            and (e.change.kind is not Pod or (e.places and not decided_before(entry, e)))
         ]
         tried = {numbers_of(moves) for moves in likely}
         nodes = nodes_of(likely[0])

@@ -46,6 +46,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     classes: dict[str, int]
     by_plugin: dict[str, int]
     """The differences that each plugin explains; one difference may count for several plugins."""
+    behind_seconds: float
+    """From the outcome to the verdict, of the last verdict."""
     lag_seconds: Quantiles
     score_loss: Quantiles
     """Of the pods whose node has a lower score here than the best."""
@@ -88,6 +90,7 @@ def report(
         pods=classes.total(),
         classes={kind: classes[kind] for kind in CLASSES},
         by_plugin=dict(plugins.most_common()),
+        behind_seconds=lags[-1] if lags else 0.0,
         lag_seconds=_quantiles(lags),
         score_loss=_quantiles(losses),
         first=min(times, default=0.0),
@@ -115,7 +118,9 @@ def summary(classes: Counter[str], plugins: Counter[str]) -> str:
         f"Of {pods} decisions {agreed} ({_share(agreed, pods)}) are those of the cluster's scheduler or tied"
     ]
     if classes[SAMPLED]:
-        parts.append(f"{classes[SAMPLED]} differ because it looked at some of the nodes only")
+        parts.append(
+            f"{classes[SAMPLED]} differ, which may be because it looked at some of the nodes only"
+        )
     if classes[RACE]:
         parts.append(
             f"{classes[RACE]} ({_share(classes[RACE], pods)}) depend on the order of events at about the same time"

@@ -59,7 +59,7 @@ from app.tools.shadow.imagined import ImaginedCluster
 from app.tools.shadow.journal import Journal
 from app.tools.shadow.judge import Judge
 from app.tools.shadow.tally import Tally, WorldTally
-from app.tools.shadow.timeline import Entry, Outcome, Timeline
+from app.tools.shadow.timeline import Entry, Timeline
 from app.tools.shadow.verdict import NOT_COMPARABLE, Verdict
 from app.tools.shadow.versions import version_of
 from app.tools.shadow.world import World, make_imagined_world, make_world
@@ -70,16 +70,13 @@ log = logging.getLogger(__name__)
 #: pods that were decided earlier show none.
 SHORTEST_DELAY: Final = 0.15
 LONGEST_DELAY: Final = 0.85
+#: A change that is not older, in seconds, is held back on purpose.
+_IN_TIME: Final = 4.0
 #: Seconds between two looks at the changes that are held back.
 _LOOK: Final = 0.03
 #: Seconds for which changes can be undone, and their number at most.
 _WINDOW: Final = 5.0
 _UNDOABLE: Final = 4000
-#: If the shadow is this many seconds behind, only so many unlikely orders are tried.
-_LATE: Final = 1.5
-_ORDERS_WHEN_LATE: Final = 24
-#: An outcome is not judged if the shadow is this many seconds behind.
-_TOO_LATE: Final = 20.0
 #: Seconds of work after which other tasks run.
 _SLICE: Final = 0.005
 #: Seconds between two looks at what the imagined cluster's pods wait for.
@@ -305,6 +302,8 @@ class Shadow:
         if age < SHORTEST_DELAY:
             return SHORTEST_DELAY - age
         timeline = self.timeline
+        if timeline.awaits_bindings(entry, age):
+            return _LOOK
         if age >= LONGEST_DELAY:
             timeline.stop_awaiting(entry)
         elif timeline.awaits_earlier(entry) or timeline.awaits_preparation(entry):
@@ -319,7 +318,7 @@ class Shadow:
             self.timeline.put_in_order()
             entry = ahead[0]
             if entry.outcome is not None:
-                self._record(entry, await self._verdict(entry, entry.outcome))
+                self._record(entry, await self._verdict(entry, entry.outcome.pod))
             self._report(self.timeline.advance())
             if self._imagined is not None:
                 await self._take_over(self._imagined, entry)
@@ -327,14 +326,9 @@ class Shadow:
                 await asyncio.sleep(0)
                 until = now() + _SLICE
 
-    async def _verdict(self, entry: Entry, outcome: Outcome) -> Verdict:
-        pod, age = outcome.pod, self._clock.steady() - entry.at
-        if age > _TOO_LATE:
-            said = "outcomes come faster than they can be judged"
-            return Verdict(pod=pod.key, kind=NOT_COMPARABLE, change=said)
+    async def _verdict(self, entry: Entry, pod: Pod) -> Verdict:
         try:
-            orders = None if age < _LATE else _ORDERS_WHEN_LATE
-            return await in_steps(self._judge.judge(entry, orders))
+            return await in_steps(self._judge.judge(entry))
         except Exception as error:
             log.exception("Error judging pod %s", pod.key)
             said = f"error of the shadow: {type(error).__name__}: {error}"
@@ -418,8 +412,16 @@ class Shadow:
                 seen = self.tally.classes.total()
                 self._show_summary()
 
+    def _behind(self) -> float:
+        """The age of the oldest change that is not taken over yet, in seconds."""
+        ahead = self.timeline.ahead
+        return self._clock.steady() - ahead[0].at if ahead else 0.0
+
     def _show_summary(self) -> None:
-        self._show(self.tally.summary())
+        behind = self._behind()
+        late = behind > _IN_TIME
+        waiting = f" {len(self.timeline.ahead)} changes, the oldest {behind:.0f} s old, wait."
+        self._show(self.tally.summary() + (waiting if late else ""))
         if self._worlds is not None and (said := self._worlds.summary()):
             self._show(said)
 
@@ -433,6 +435,11 @@ class Shadow:
             "aiokube_scheduler_shadow_changes_held_back",
             "Changes that have arrived and are not taken over yet.",
             lambda: {(): len(self.timeline.ahead)},
+        )
+        self._families.computed(
+            "aiokube_scheduler_shadow_behind_seconds",
+            "The age of the oldest change that is not taken over yet.",
+            lambda: {(): self._behind()},
         )
         slis = CollectorRegistry()
         ready = [

@@ -2,55 +2,53 @@
 
 A scheduler decides a pod some time before its binding shows, and bindings of several pods are written side by side. So the
 table at the moment of the decision differs from the table at the moment of the binding: pods that were decided earlier may
-be bound later, and changes that were seen before the binding may have come after the decision. A Timeline holds changes
-back for a while, so that later bindings are known, and can undo those that were applied lately.
+be bound later, and changes that were seen before the binding may have come after the decision.
+
+A Timeline holds the changes that have arrived until they are taken over (``ahead``), however long that takes; brings the outcomes
+among them into the order in which they were decided (``put_in_order``), so that the state is mostly that of the decision when an
+outcome is first (``ahead[0]``); and can undo those that were taken over lately (``behind``).
 """
 
+import heapq
+import sys
+from bisect import bisect_left, bisect_right, insort
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
-from app.model.claims import SELECTED_NODE, claim_keys, claim_name, fully_bound
-from app.model.objects import Node, PodCondition
+from app.model.claims import claim_keys, fully_bound
+from app.model.objects import Node
 from app.model.pod import Pod
-from app.model.storage import PersistentVolumeClaim
 from app.state.scheduler_state import Change, Command, ReportProblem, SchedulerState
+from app.tools.shadow.outcomes import (
+    Outcome,
+    Outcomes,
+    Place,
+    ends_waiting,
+    is_eviction,
+    precedes,
+)
 from app.tools.shadow.preparation import Preparation, preparation
 
 T = TypeVar("T")
 
 #: Seconds by which watches of different kinds may differ, on a busy machine.
 _SKEW: Final = 1.0
-#: The condition that a scheduler gives to the pods that it evicts.
-EVICTED: Final = PodCondition(
-    type="DisruptionTarget", status="True", reason="PreemptionByScheduler"
-)
 #: Changes to come that are looked at, in number and in seconds after the first one: more than outcomes are held back.
 _NEAR: Final = 2000
 _NEAR_SECONDS: Final = 1.0
-#: Seconds after which a decision whose binding waits for something is taken to have failed, if nothing shows.
+#: Seconds after which a decision whose binding waits for something is taken to have failed, if nothing shows: the bindTimeoutSeconds
+#: of kube-scheduler, 600 s, and a minute.
 _LONGEST_BINDING: Final = 660.0
-#: Pods without a node that are remembered; the oldest are forgotten first.
-_REMEMBERED: Final = 100_000
-
-
-class Outcome(NamedTuple):
-    """What a change shows of the decision on a pod."""
-
-    #: The pod before the outcome.
-    pod: Pod
-    #: The chosen or nominated node; empty if there is none.
-    node: str
-    #: The message of the condition if the pod was refused, else None.
-    message: str | None = None
-    #: The number and the time of the entry with which the pod entered the queue; 0 if it was tried before, or unknown.
-    queued: int = 0
-    queued_at: float = 0.0
-    #: Whether the pod is not bound yet, because its binding waits for volumes or devices.
-    early: bool = False
+#: Two bindings may show in another order than they were decided in if not more seconds, or not more changes, lie between them. On a
+#: machine with 30 processes for 2 cores kube-scheduler 1.36.2 had bindings under way for up to 3 s.
+_IN_FLIGHT_SECONDS: Final = 3.0
+_IN_FLIGHT: Final = 300
+#: Before all known places in the queue.
+_NOWHERE: Final[Place] = (0, "")
 
 
 class Entry(msgspec.Struct, frozen=True, eq=False, kw_only=True):
@@ -72,9 +70,6 @@ class Entry(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     evicts: bool
     #: What the change chooses for a claim; None if it chooses nothing.
     prepares: Preparation | None
-    #: The number of the entry with which the pod of the outcome entered the queue, and its priority; 0 if that is not known.
-    queued: int
-    priority: int
 
 
 def _entry(number: int, at: float, change: Change, outcome: Outcome | None) -> Entry:
@@ -91,23 +86,14 @@ def _entry(number: int, at: float, change: Change, outcome: Outcome | None) -> E
         places=outcome is not None and bool(outcome.node),
         evicts=is_eviction(change),
         prepares=preparation(change),
-        queued=0 if outcome is None else outcome.queued,
-        priority=0 if outcome is None else outcome.pod.priority,
     )
 
 
-def precedes(one: Entry, other: Entry) -> bool | None:
-    """Whether the pod of one outcome was decided before that of the other; None if the queue does not tell.
-
-    Pods that wait together are tried by priority, then in the order in which they entered the queue.
-    """
-    if not one.queued or not other.queued:
+def decided_before(one: Entry, other: Entry) -> bool | None:
+    """Whether the queue says that the pod of one outcome was decided before that of the other; None if it says nothing."""
+    if one.outcome is None or other.outcome is None:
         return None
-    if one.priority >= other.priority and one.queued < other.queued:
-        return True
-    if other.priority >= one.priority and other.queued < one.queued:
-        return False
-    return None
+    return precedes(one.outcome, other.outcome)
 
 
 def may_be_later(change: Entry, outcome: Outcome) -> bool:
@@ -122,63 +108,98 @@ def may_be_later(change: Entry, outcome: Outcome) -> bool:
     return change.at > outcome.queued_at - _SKEW
 
 
-def is_eviction(change: Change) -> bool:
-    """Whether a change shows that a scheduler evicts a pod with a node."""
-    kind, old, new = change
-    if kind is not Pod or old is None or new is None or not new.node_name:
-        return False
-    condition = new.condition(EVICTED.type)
+def _side_by_side(one: Entry, other: Entry) -> bool:
     return (
-        condition is not None
-        and condition.reason == EVICTED.reason
-        and condition.status == EVICTED.status
-        and old.condition(EVICTED.type) is None
+        abs(one.at - other.at) <= _IN_FLIGHT_SECONDS or abs(one.number - other.number) <= _IN_FLIGHT
     )
 
 
-def _refusal(old: Pod, new: Pod) -> str | None:
-    """The message of a failed attempt that a change of a pod shows: another message, or a nomination."""
-    before, after = old.condition("PodScheduled"), new.condition("PodScheduled")
-    if after is None or after.status != "False" or after.reason != "Unschedulable":
-        return None
-    if before is None or before.message != after.message:
-        return after.message
-    return after.message if _is_nominated(old, new) and not _prepares(new) else None
+class _Pending:
+    """The decisions for a node that are near, by their place in the queue."""
+
+    def __init__(self) -> None:
+        #: Those that are not near yet, in the order of arrival.
+        self._far: Final[deque[Entry]] = deque()
+        #: By priority: heaps of place in the queue, number and entry. Those that were taken over are removed when they are first.
+        self._near: Final[dict[int, list[tuple[Place, int, Entry]]]] = {}
+        #: The numbers of all that are not taken over.
+        self._numbers: Final[set[int]] = set()
+
+    def add(self, entry: Entry) -> None:
+        if entry.places:
+            self._far.append(entry)
+            self._numbers.add(entry.number)
+
+    def remove(self, entry: Entry) -> None:
+        """The entry is taken over."""
+        self._numbers.discard(entry.number)
+
+    def reorder(self) -> None:
+        """Places have changed."""
+        near = [entry for heap in self._near.values() for _, _, entry in heap]
+        self._near.clear()
+        for entry in near:
+            self._push(entry)
+
+    def _push(self, entry: Entry) -> None:
+        outcome = entry.outcome
+        if outcome is not None and outcome.was_queued and entry.number in self._numbers:
+            place = (outcome.place or _NOWHERE, entry.number, entry)
+            heapq.heappush(self._near.setdefault(outcome.pod.priority, []), place)
+
+    def first(self, entry: Entry, until: float) -> Entry:
+        """The decision that was made first, by the queue, among an outcome and those that have arrived ``until`` then (seconds)."""
+        while self._far and self._far[0].at <= until:
+            self._push(self._far.popleft())
+        found, outcome = entry, entry.outcome
+        place = None if outcome is None else outcome.place
+        if outcome is None or place is None:
+            return entry
+        for priority, heap in list(self._near.items()):
+            while heap and heap[0][1] not in self._numbers:
+                heapq.heappop(heap)
+            if not heap:
+                del self._near[priority]
+            elif heap[0][0] < place and priority >= outcome.pod.priority:
+                place, _, found = heap[0]
+            elif heap[0][0] == place and priority > outcome.pod.priority:
+                found = heap[0][2]
+        return found
 
 
-def _is_nominated(old: Pod, new: Pod) -> bool:
-    """Whether a change of a pod nominates it to a node."""
-    nominated = new.nominated_node_name
-    return bool(nominated) and nominated != old.nominated_node_name
+class _Placed:
+    """The applied decisions for a node that can be undone, by their place in the queue."""
+
+    def __init__(self) -> None:
+        self._places: list[tuple[Place, int]] = []
+        self._entries: Final[dict[int, Entry]] = {}
+
+    def add(self, entry: Entry) -> None:
+        if entry.places:
+            insort(self._places, _place_of(entry))
+            self._entries[entry.number] = entry
+
+    def remove(self, entry: Entry) -> None:
+        if self._entries.pop(entry.number, None) is not None:
+            del self._places[bisect_left(self._places, _place_of(entry))]
+
+    def reorder(self) -> None:
+        """Places have changed."""
+        self._places = sorted(map(_place_of, self._entries.values()))
+
+    def after(self, entry: Entry) -> Iterator[Entry]:
+        """Those that were decided after an outcome, by the queue."""
+        if entry.outcome is None or entry.outcome.place is None:
+            return
+        start = bisect_right(self._places, (entry.outcome.place, sys.maxsize))
+        for _, number in self._places[start:]:
+            if decided_before(entry, self._entries[number]):
+                yield self._entries[number]
 
 
-def _is_given_up(old: Pod, new: Pod) -> bool:
-    """Whether a change of a pod shows that the decision on it has failed: its nomination has gone, or its condition says so."""
-    if old.nominated_node_name and not new.nominated_node_name:
-        return True
-    before, after = old.condition("PodScheduled"), new.condition("PodScheduled")
-    return after is not None and after.status == "False" and before != after
-
-
-def _prepares(pod: Pod) -> bool:
-    """Whether something may have to be prepared before the pod is bound. kube-scheduler then nominates its node first."""
-    return bool(pod.template.volumes or pod.spec.resource_claims)
-
-
-#: A pod in the queue is no longer expected to be decided before one that was queued so many seconds later.
-_PATIENCE: Final = 20.0
-
-
-class _Waiting(msgspec.Struct):
-    """What is known of a pod without a node."""
-
-    queued: int
-    at: float
-    priority: int
-    #: The chosen node, for a pod whose binding waits for volumes or devices.
-    node: str = ""
-    #: Whether an outcome was held back for it in vain.
-    overdue: bool = False
+def _place_of(entry: Entry) -> tuple[Place, int]:
+    assert entry.outcome is not None  # noqa: S101 - it places
+    return entry.outcome.place or _NOWHERE, entry.number
 
 
 class Timeline:
@@ -188,23 +209,26 @@ class Timeline:
         """``window``: seconds for which an applied change can be undone; ``limit``: the number of such changes."""
         self.state: Final = state
         self._window: Final = window
-        #: Applied changes, oldest first.
-        self.behind: Final[deque[Entry]] = deque()
         self._limit: Final = limit
+        self._outcomes: Final = Outcomes(state)
+        self._number = 0
+        #: Applied changes that can be undone, oldest first.
+        self.behind: Final[deque[Entry]] = deque()
         #: The same by number, and by object, then in the order of arrival.
         self._applied: Final[dict[int, Entry]] = {}
         self._of_object: Final[dict[tuple[type, str], list[Entry]]] = {}
-        #: The decisions for a node among them, by number.
-        self.placed: Final[dict[int, Entry]] = {}
+        #: The decisions for a node among them.
+        self._placed: Final = _Placed()
+        #: Changes that are not applied yet, the next one first.
+        self.ahead: Final[deque[Entry]] = deque()
+        #: The same by object.
+        self._to_come: Final[dict[tuple[type, str], deque[Entry]]] = {}
+        #: The decisions for a node among them.
+        self._pending: Final = _Pending()
+        #: The decisions for a node in ``behind`` and ``ahead``, by node, in the order of arrival.
+        self._decided_for: Final[dict[str, list[Entry]]] = {}
         #: Those of ``behind`` and ``ahead`` that evict or prepare, in the order of arrival.
         self._effects: Final[dict[int, Entry]] = {}
-        #: Changes that are not applied yet, oldest first.
-        self.ahead: Final[deque[Entry]] = deque()
-        self._number = 0
-        #: By uid: the pods that have arrived since the timeline began and have no node.
-        self._waiting: Final[dict[str, _Waiting]] = {}
-        #: By namespace/name of a claim: the pod without a node that uses it.
-        self._users: Final[dict[str, Pod]] = {}
         #: By uid: pods whose binding waits for something, and when they were put on their node; the oldest first.
         self._early: Final[dict[str, tuple[Pod, float]]] = {}
         #: By the number of an applied change that ended such a wait: the pod on its node.
@@ -213,95 +237,35 @@ class Timeline:
     def push(self, change: Change, now: float) -> None:
         """Adds a change that has arrived."""
         self._number += 1
-        outcome = None
-        if change.kind is Pod:
-            outcome = self._of_pod(change.old, change.new, now)
-        elif change.kind is PersistentVolumeClaim:
-            outcome = self._of_claim(change.old, change.new)
+        reordered = self._outcomes.reordered
+        outcome = self._outcomes.of(change, self._number, now)
+        if self._outcomes.reordered != reordered:
+            self._pending.reorder()
+            self._placed.reorder()
         entry = _entry(self._number, now, change, outcome)
         self.ahead.append(entry)
+        self._to_come.setdefault(entry.key, deque()).append(entry)
+        self._pending.add(entry)
+        if entry.places and outcome is not None:
+            self._decided_for.setdefault(outcome.node, []).append(entry)
         if entry.evicts or entry.prepares is not None:
             self._effects[entry.number] = entry
 
-    def _of_pod(self, old: Pod | None, new: Pod | None, now: float) -> Outcome | None:
-        if new is None or new.node_name:
-            uid = (new or old).uid  # type: ignore[union-attr]  # a change has one of them
-            known = self._waiting.pop(uid, None)
-            if old is None or old.node_name or not self.state.responsible_for(old):
-                return None
-            self._forget_claims(old)
-            if new is None or (known is not None and known.node == new.node_name):
-                return None
-            return _outcome(old, new.node_name, None, known)
-        if not self.state.responsible_for(new):
-            return None
-        for volume in new.template.volumes:
-            name = claim_name(new, volume)
-            if name is not None:
-                _remember(self._users, f"{new.namespace}/{name}", new)
-        message = None if old is None else _refusal(old, new)
-        if old is not None and message is not None:
-            known = self._waiting.pop(new.uid, None)
-            return _outcome(old, new.nominated_node_name, message, known)
-        if old is not None and _is_nominated(old, new):
-            return self._of_early(old, new.nominated_node_name)
-        if old is not None and _is_given_up(old, new):
-            self._waiting.pop(new.uid, None)
-        elif not new.spec.scheduling_gates and (old is None or old.spec.scheduling_gates):
-            _remember(self._waiting, new.uid, _Waiting(self._number, now, new.priority))
-        return None
-
-    def _of_claim(
-        self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None
-    ) -> Outcome | None:
-        """The decision on a pod that is bound only when its volume is there: its claim names the node."""
-        if old is None or new is None:
-            return None
-        node = new.annotations.get(SELECTED_NODE, "")
-        pod = self._users.get(new.key)
-        if not node or pod is None or old.annotations.get(SELECTED_NODE):
-            return None
-        return self._of_early(pod, node)
-
-    def _of_early(self, pod: Pod, node: str) -> Outcome | None:
-        """The decision on a pod whose binding waits for something; None if it is known already."""
-        known = self._waiting.get(pod.uid)
-        if known is None:
-            known = _Waiting(0, 0.0, pod.priority)
-            _remember(self._waiting, pod.uid, known)
-        if known.node:
-            return None
-        known.node = node
-        return Outcome(pod, node, None, known.queued, known.at, early=True)
-
-    def _forget_claims(self, pod: Pod) -> None:
-        for volume in pod.template.volumes:
-            self._users.pop(f"{pod.namespace}/{claim_name(pod, volume)}", None)
+    # ------------------------------------------------------------ what is still to come
 
     def awaits_earlier(self, entry: Entry) -> bool:
         """Whether pods that were decided before that of an outcome, by the order in the queue, show no outcome yet."""
-        return next(self._earlier(entry), None) is not None
+        return entry.outcome is not None and self._outcomes.awaits_earlier(entry.outcome)
+
+    def awaits_bindings(self, entry: Entry, age: float) -> bool:
+        """Whether bindings may still show that were decided before that of an outcome, which arrived ``age`` seconds ago."""
+        outcome = entry.outcome
+        return outcome is not None and outcome.is_unordered and age < _IN_FLIGHT_SECONDS
 
     def stop_awaiting(self, entry: Entry) -> None:
         """An outcome was held back long enough: the pods for which it waited hold back no other outcome."""
-        for known in self._earlier(entry):
-            known.overdue = True
-
-    def _earlier(self, entry: Entry) -> Iterator[_Waiting]:
-        outcome = entry.outcome
-        if outcome is None or not outcome.queued:
-            return
-        for known in self._waiting.values():
-            if known.queued > outcome.queued:
-                return
-            if (
-                known.queued
-                and not known.node
-                and not known.overdue
-                and known.priority >= outcome.pod.priority
-                and known.at > outcome.queued_at - _PATIENCE
-            ):
-                yield known
+        if entry.outcome is not None:
+            self._outcomes.stop_awaiting(entry.outcome)
 
     def awaits_preparation(self, entry: Entry) -> bool:
         """Whether it does not show yet what the claims of a pod get whose binding waits for them."""
@@ -316,8 +280,10 @@ class Timeline:
         found = (self.state.cluster.claims.get(name, space) for space, name in claim_keys(pod))
         return any(claim is not None and not fully_bound(claim) for claim in found)
 
+    # ------------------------------------------------------------ order
+
     def near(self) -> Iterator[Entry]:
-        """The changes to come that may concern the decision on the first one, oldest first."""
+        """The changes to come that may concern the decision on the first one, in order."""
         for number, entry in enumerate(self.ahead):
             if number >= _NEAR or entry.at > self.ahead[0].at + _NEAR_SECONDS:
                 return
@@ -339,6 +305,87 @@ class Timeline:
         applied = next((e.number for e in self.later(after) if e.at <= moment), after)
         return max(applied, *numbers) if numbers else applied
 
+    def decided_after(self, entry: Entry) -> Iterator[Entry]:
+        """The applied decisions for a node that were made after that of an outcome, by the order in the queue."""
+        return self._placed.after(entry)
+
+    def in_flight(self, entry: Entry, nodes: Iterable[str], *, applied: bool) -> Iterator[Entry]:
+        """The decisions for some nodes whose binding may have been under way when that of an outcome was: either may have been first.
+
+        ``applied``: of those that are applied, or of those to come.
+        """
+        for node in nodes:
+            for other in self._decided_for.get(node, ()):
+                if (
+                    other is not entry
+                    and _side_by_side(other, entry)
+                    and (other.number in self._applied) is applied
+                    and other.outcome is not None
+                    and other.outcome.queued < entry.number
+                    and decided_before(entry, other) is not (not applied)
+                    and decided_before(other, entry) is not applied
+                ):
+                    yield other
+
+    def lately(self, entry: Entry, nodes: Container[str]) -> Iterator[Entry]:
+        """The applied changes of some nodes, other than decisions, that may have come when the decision was made already."""
+        for other in reversed(self.behind):
+            if not _side_by_side(other, entry) and other.number < entry.number:
+                return
+            if other.node_name in nodes and not other.places:
+                yield other
+
+    def put_in_order(self) -> None:
+        """Brings the pod that was decided first to the front, if the next entry is an outcome and the queue tells.
+
+        The decision on it came before that of the entry that was first: what arrived after that outcome was not seen. So the
+        state is that of the decision, or of a moment before. The changes of one object keep their order.
+        """
+        first = self._pending.first(self.ahead[0], self.ahead[0].at + _NEAR_SECONDS)
+        if first is self.ahead[0]:
+            return
+        chosen = self._with_earlier([first])
+        for entry in chosen:
+            self.ahead.remove(entry)
+        self.ahead.extendleft(reversed(chosen))
+
+    def advance(self) -> Sequence[Command]:
+        """Applies the next change; there must be one."""
+        entry = self.ahead.popleft()
+        to_come = self._to_come[entry.key]
+        to_come.popleft()
+        if not to_come:
+            del self._to_come[entry.key]
+        self._pending.remove(entry)
+        self.behind.append(entry)
+        self._applied[entry.number] = entry
+        self._of_object.setdefault(entry.key, []).append(entry)
+        self._placed.add(entry)
+        while len(self.behind) > self._limit or self.behind[0].at < entry.at - self._window:
+            self._forget(self.behind.popleft())
+        self._give_up(entry.at)
+        return self._apply(entry)
+
+    def _forget(self, entry: Entry) -> None:
+        """An applied change can no longer be undone."""
+        del self._applied[entry.number]
+        self._effects.pop(entry.number, None)
+        self._placed.remove(entry)
+        if entry.places and entry.outcome is not None:
+            _remove(self._decided_for, entry.outcome.node, entry)
+        _remove(self._of_object, entry.key, entry)
+
+    def _give_up(self, now: float) -> None:
+        """Takes out pods that were put on a node so long ago that their binding must have failed."""
+        while self._early:
+            uid, (assumed, since) = next(iter(self._early.items()))
+            if now < since + _LONGEST_BINDING:
+                break
+            del self._early[uid]
+            self._take_out(assumed)
+
+    # ------------------------------------------------------------ effects of decisions
+
     def preparations(self, pod: Pod) -> Iterator[Entry]:
         """The changes that choose something for a claim of the pod, applied or near, oldest first."""
         for entry in self._effects.values():
@@ -359,55 +406,7 @@ class Timeline:
         """Whether a change is one to come that is not near."""
         return bool(self.ahead) and entry.at > self.ahead[0].at + _NEAR_SECONDS
 
-    def put_in_order(self) -> None:
-        """Brings the pod that was decided first to the front, if the next entry is an outcome and the queue tells.
-
-        So few changes have to be moved for each decision. The changes of one object keep their order.
-        """
-        first = self.ahead[0]
-        if first.outcome is None or not first.outcome.queued:
-            return
-        for entry in self.near():
-            if entry.outcome is not None and entry.places and precedes(entry, first):
-                first = entry
-        if first is self.ahead[0]:
-            return
-        chosen = self._with_earlier([first])
-        for entry in chosen:
-            self.ahead.remove(entry)
-        self.ahead.extendleft(reversed(chosen))
-
-    def advance(self) -> Sequence[Command]:
-        """Applies the next change; there must be one."""
-        entry = self.ahead.popleft()
-        self.behind.append(entry)
-        self._applied[entry.number] = entry
-        self._of_object.setdefault(entry.key, []).append(entry)
-        if entry.places:
-            self.placed[entry.number] = entry
-        while len(self.behind) > self._limit or self.behind[0].at < entry.at - self._window:
-            self._forget(self.behind.popleft())
-        self._give_up(entry.at)
-        return self._apply(entry)
-
-    def _forget(self, entry: Entry) -> None:
-        """An applied change can no longer be undone."""
-        del self._applied[entry.number]
-        self._effects.pop(entry.number, None)
-        self.placed.pop(entry.number, None)
-        known = self._of_object[entry.key]
-        known.remove(entry)
-        if not known:
-            del self._of_object[entry.key]
-
-    def _give_up(self, now: float) -> None:
-        """Takes out pods that were put on a node so long ago that their binding must have failed."""
-        while self._early:
-            uid, (assumed, since) = next(iter(self._early.items()))
-            if now < since + _LONGEST_BINDING:
-                break
-            del self._early[uid]
-            self._take_out(assumed)
+    # ------------------------------------------------------------ other orders
 
     @contextmanager
     def moved(self, undone: Iterable[Entry], pulled: Iterable[Entry]) -> Iterator[None]:
@@ -429,6 +428,30 @@ class Timeline:
             for entry in back:
                 self._apply(entry)
 
+    def _with_later(self, chosen: Iterable[Entry]) -> list[Entry]:
+        first: dict[tuple[type, str], int] = {}
+        for entry in chosen:
+            first[entry.key] = min(entry.number, first.get(entry.key, entry.number))
+        found = [
+            e
+            for key, number in first.items()
+            for e in self._of_object.get(key, ())
+            if e.number >= number
+        ]
+        return sorted(found, key=lambda e: e.number)
+
+    def _with_earlier(self, chosen: Iterable[Entry]) -> list[Entry]:
+        last: dict[tuple[type, str], int] = {}
+        for entry in chosen:
+            last[entry.key] = max(entry.number, last.get(entry.key, 0))
+        found = [
+            e
+            for key, number in last.items()
+            for e in self._to_come.get(key, ())
+            if e.number <= number
+        ]
+        return sorted(found, key=lambda e: e.number)
+
     def _apply(self, entry: Entry) -> Sequence[Command]:
         """Applies a change. A pod whose binding waits for something is put on its node, or taken out if that has failed."""
         commands = self.state.apply(entry.change, entry.at)
@@ -437,15 +460,13 @@ class Timeline:
             return [*commands, *self._put_on(outcome.pod, outcome.node, entry.at)]
         kind, old, new = entry.change
         uid = (new or old).uid if kind is Pod else ""
-        if uid in self._early:
-            bound = new is None or bool(new.node_name)
-            if bound or (old is not None and (_refusal(old, new) or _is_given_up(old, new))):
-                assumed, _ = self._early.pop(uid)
-                self._ended[entry.number] = assumed
-                if len(self._ended) > _NEAR:
-                    del self._ended[next(iter(self._ended))]
-                if not bound:
-                    self._take_out(assumed)
+        if uid in self._early and ends_waiting(old, new):
+            assumed, _ = self._early.pop(uid)
+            self._ended[entry.number] = assumed
+            if len(self._ended) > _NEAR:
+                del self._ended[next(iter(self._ended))]
+            if new is not None and not new.node_name:
+                self._take_out(assumed)
         return commands
 
     def _undo(self, entry: Entry) -> None:
@@ -476,34 +497,9 @@ class Timeline:
         if known is not None and self.state.cache.is_assumed(assumed.uid):
             self.state.forget(known)
 
-    def _with_later(self, chosen: Iterable[Entry]) -> list[Entry]:
-        first: dict[tuple[type, str], int] = {}
-        for entry in chosen:
-            first[entry.key] = min(entry.number, first.get(entry.key, entry.number))
-        found = [
-            e
-            for key, number in first.items()
-            for e in self._of_object.get(key, ())
-            if e.number >= number
-        ]
-        return sorted(found, key=lambda e: e.number)
 
-    def _with_earlier(self, chosen: Iterable[Entry]) -> list[Entry]:
-        last: dict[tuple[type, Any], int] = {}
-        for entry in chosen:
-            last[entry.key] = max(entry.number, last.get(entry.key, 0))
-        if not last:
-            return []
-        return [e for e in self.near() if e.number <= last.get(e.key, 0)]
-
-
-def _outcome(pod: Pod, node: str, message: str | None, known: _Waiting | None) -> Outcome:
-    if known is None:
-        return Outcome(pod, node, message)
-    return Outcome(pod, node, message, known.queued, known.at)
-
-
-def _remember(known: dict[str, T], key: str, value: T) -> None:
-    known[key] = value
-    if len(known) > _REMEMBERED:
-        del known[next(iter(known))]
+def _remove(entries: dict[T, list[Entry]], key: T, entry: Entry) -> None:
+    known = entries[key]
+    known.remove(entry)
+    if not known:
+        del entries[key]

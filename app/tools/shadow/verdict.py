@@ -58,6 +58,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_de
     """The nodes that fit here."""
     equal: int = 0
     """The nodes that have the best score here."""
+    better: int = 0
+    """The nodes that have a higher score here than ``node``."""
     scores: Mapping[str, int] = {}
     """Of ``node``, by plugin, weighted."""
     scores_here: Mapping[str, int] = {}

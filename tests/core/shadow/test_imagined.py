@@ -16,7 +16,7 @@ from app.state.queue.backoff_queue import RetryTimes
 from app.state.scheduler_state import Change
 from app.tools.shadow.comparison import Comparison
 from app.tools.shadow.imagined import ImaginedCluster
-from app.tools.shadow.timeline import EVICTED
+from app.tools.shadow.outcomes import EVICTED
 from app.tools.shadow.world import make_imagined_world
 from tests.core.shadow.playing import HEAD, Player, world
 

@@ -352,7 +352,7 @@ def test_a_look_at_some_of_the_nodes_is_sampled():
         player.node(f"n{number}", status={"allocatable": cpu})
     player.now += 1
     pod = player.pod("p", spec=requests("1"))
-    player.show(Pod, pod, player.versioned(pod, node_name="n200"))
+    player.show(Pod, pod, player.versioned(pod, node_name="n270"))
     low = player.pod("q", spec=requests("1"))
     player.show(Pod, low, player.versioned(low, node_name="n2"))
     sampled, unexplained = player.catch_up()

@@ -9,9 +9,10 @@ import pytest
 from click.testing import CliRunner
 
 from app.cli.root import main
-from app.framework.testing import make_pod
+from app.framework.testing import make_node, make_pod
 from app.kube.errors import UNREADABLE, ConnectionFailed, KubeApiError
 from app.kube.transport import Response
+from app.model.objects import Node
 from app.model.pod import Pod
 from app.runtime.clock import SystemClock
 from app.scheduler.api_version import server_version
@@ -125,3 +126,21 @@ async def test_changes_that_come_one_after_another_are_taken_over_together(monke
     assert min(held) >= 0.15
     assert max(held) < 0.2
     assert len(wakes) < 50
+
+
+@pytest.mark.looptime
+async def test_an_outcome_is_judged_however_late_it_is():
+    """The report says how far behind the shadow is."""
+    lines = []
+    shadow = Shadow(Loaded(Settings()), ShadowOptions(), LoopClock(), lines.append)
+    for name in "ab":
+        shadow._take(Change(Node, None, make_node(name)))
+    shadow._live = True
+    pod = make_pod("p")
+    shadow._take(Change(Pod, None, pod))
+    shadow._take(Change(Pod, pod, msgspec.structs.replace(pod, node_name="a")))
+    await asyncio.sleep(300.0)
+    shadow._show_summary()
+    assert lines == ["No pod was judged. 2 changes, the oldest 300 s old, wait."]
+    await shadow._catch_up()
+    assert shadow.tally.classes == {"tie": 1}
