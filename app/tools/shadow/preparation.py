@@ -1,13 +1,14 @@
 """What is bound or allocated to the claims of a pod before the pod is bound, there and here."""
 
 from collections.abc import Collection, Iterator, Mapping
-from typing import Final, NamedTuple, Protocol, runtime_checkable
+from typing import ClassVar, Final, NamedTuple, Protocol, runtime_checkable
 
-from app.framework.interface import AnyPlugin, CycleState
+from app.framework.interface import CycleState
 from app.framework.runner import Framework
 from app.model.claims import SELECTED_NODE, claim_keys
 from app.model.devices import ResourceClaim
 from app.model.pod import Pod
+from app.model.status import Status
 from app.model.storage import PersistentVolume, PersistentVolumeClaim
 from app.plugins.volume_binding.matching import capacity_of
 from app.state.cluster import Cluster
@@ -21,8 +22,18 @@ Chosen = Mapping[str, frozenset[str]]
 
 
 @runtime_checkable
-class ReservesClaims(AnyPlugin, Protocol):
+class ReservesClaims(Protocol):
     """A Reserve plugin that tells what it has reserved."""
+
+    NAME: ClassVar[str]
+
+    def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Status:
+        """See ReservePlugin."""
+        ...
+
+    def unreserve(self, state: CycleState, pod: Pod, node_name: str) -> None:
+        """See ReservePlugin."""
+        ...
 
     def reserved(self, state: CycleState) -> Chosen:
         """What is reserved for each claim."""
