@@ -1,7 +1,7 @@
 """Events about pods, for metrics, pod histories and the log.
 
-The scheduler emits each event once, to one sink. A sink is synchronous, cheap and does not raise; it ignores events of other
-types. Events about extenders are in app.extender.events.
+The scheduler emits each event once, to one sink. A sink is synchronous, cheap and does not raise; it ignores events of
+other types. Events about extenders are in app.extender.events.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -39,7 +39,9 @@ class NodeSelected(msgspec.Struct, frozen=True):
 
 
 class BindingStepFinished(msgspec.Struct, frozen=True):
-    """A step of the binding cycle ended: ``WaitOnPermit``, ``PreBind`` or ``Bind``; ``status`` is the name of a Code."""
+    """A step of the binding cycle ended: ``WaitOnPermit``, ``PreBind`` or ``Bind``; ``status`` is the
+    name of a Code.
+    """
 
     queued: QueuedPod
     step: str

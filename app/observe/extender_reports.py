@@ -1,9 +1,9 @@
 """Reports failures of extenders in the log and as API events, with their reasons.
 
-kube-scheduler ignores failures of ignorable extenders, and all failures of prioritize, without reporting them, and of an error
-answer it reports only the status. Here the log says when an extender begins to be ignored and when it answers again, some of
-the pods get an event, and the body of an error answer is reported in an event of its own (the text of FailedScheduling stays
-kube-scheduler's).
+kube-scheduler ignores failures of ignorable extenders, and all failures of prioritize, without reporting them, and of
+an error answer it reports only the status. Here the log says when an extender begins to be ignored and when it answers
+again, some of the pods get an event, and the body of an error answer is reported in an event of its own (the text of
+FailedScheduling stays kube-scheduler's).
 """
 
 import logging
@@ -116,7 +116,9 @@ class ExtenderReports:
     # ------------------------------------------------------------ the breaker
 
     def told_already(self, message: str) -> bool:
-        """Whether this message of an attempt says that an extender is not called, and another pod has an event that says it."""
+        """Whether this message of an attempt says that an extender is not called, and another pod has an event that
+        says it.
+        """
         before, found, _ = message.partition(f'" {NOT_CALLED}')
         extender = before.rpartition('"')[2]
         if not found or extender in self._not_called:

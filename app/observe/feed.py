@@ -1,8 +1,9 @@
 """The feed of the running scheduler: a snapshot, then changes, for the dashboard and ``top`` (docs/dashboard.md).
 
-A message is a JSON object with ``version``, ``time`` (seconds since the epoch) and sections. A snapshot has all sections, a
-change those that changed. ``nodes`` of a change has only the rows that changed; ``decisions``, ``preemptions`` and ``series``
-of a change are to be appended. Pods are counts per node, so the size of a message does not depend on their number.
+A message is a JSON object with ``version``, ``time`` (seconds since the epoch) and sections. A snapshot has all
+sections, a change those that changed. ``nodes`` of a change has only the rows that changed; ``decisions``,
+``preemptions`` and ``series`` of a change are to be appended. Pods are counts per node, so the size of a message does
+not depend on their number.
 
 Everything is computed once for all listeners, and only while there are any (app.serving.feed).
 """
@@ -136,8 +137,8 @@ class FeedSources(NamedTuple):
 class Feed:
     """Computes snapshots and changes. ``open`` before the first, ``close`` after the last; then it can be opened again.
 
-    Both are made once for all listeners: as server-sent events, whose ids are ``instance``, which tells this process from an
-    earlier one at the same address, and the version.
+    Both are made once for all listeners: as server-sent events, whose ids are ``instance``, which tells this process
+    from an earlier one at the same address, and the version.
     """
 
     def __init__(self, sources: FeedSources) -> None:
@@ -186,7 +187,9 @@ class Feed:
     # ------------------------------------------------------------ messages
 
     def since(self, version: int) -> list[tuple[int, bytes]] | None:
-        """The changes after a version, with their versions; None if they are not all known, so that a snapshot is needed."""
+        """The changes after a version, with their versions; None if they are not all known, so that a snapshot is
+        needed.
+        """
         if version == self.version:
             return []
         if version > self.version or not self._changes or version + 1 < self._changes[0][0]:
@@ -194,7 +197,9 @@ class Feed:
         return [change for change in self._changes if change[0] > version]
 
     def snapshot(self) -> Generator[None, None, bytes]:
-        """The snapshot of the present version, in steps of a few milliseconds; ``advance`` must not be called in between."""
+        """The snapshot of the present version, in steps of a few milliseconds; ``advance`` must not be called in
+        between.
+        """
         if not self._snapshot:
             nodes = yield from self._nodes.snapshot()
             streams = {
@@ -213,7 +218,10 @@ class Feed:
         return b"%b%b%b}\n\n" % (head, start, body)
 
     def advance(self) -> Generator[None, None, None]:
-        """Computes the next change, in steps of a few milliseconds. If it is not completed, the next one is a snapshot."""
+        """Computes the next change, in steps of a few milliseconds.
+
+        If it is not completed, the next one is a snapshot.
+        """
         try:
             nodes = yield from self._nodes.changes()
         except BaseException:

@@ -1,7 +1,7 @@
 """The section ``nodes`` of the feed: all rows of the node table, then those that changed (docs/dashboard.md).
 
-A change costs what has changed; only a snapshot looks at all rows. What a cluster may have very many of is limited: resource
-names and label keys to those that most nodes have.
+A change costs what has changed; only a snapshot looks at all rows. What a cluster may have very many of is limited:
+resource names and label keys to those that most nodes have.
 """
 
 from array import array
@@ -110,7 +110,10 @@ class NodeRows:
         return found
 
     def _choose_resources(self) -> bool:
-        """Chooses the resources that are shown: those of before, and others that most nodes have. Whether they are others now."""
+        """Chooses the resources that are shown: those of before, and others that most nodes have.
+
+        Whether they are others now.
+        """
         table, before = self._table, self._resources
         offered = table.allocatable
         chosen = [name for name in before if offered.rows_with(name)]
@@ -162,7 +165,10 @@ class NodeRows:
     # ------------------------------------------------------------ snapshot
 
     def snapshot(self) -> Generator[None, None, bytes]:
-        """All rows as columns, in steps; ``changes`` must not be called meanwhile. Labels and taints are numbers of values."""
+        """All rows as columns, in steps; ``changes`` must not be called meanwhile.
+
+        Labels and taints are numbers of values.
+        """
         if not self._objects:
             self._objects = yield from self._encode_objects()
         size, parts = len(self._names), []
@@ -217,8 +223,8 @@ class NodeRows:
     def _common_labels(self) -> Generator[None, None, list[str]]:
         """The label keys by the number of nodes that have them, the most frequent first.
 
-        Of very many keys only the frequent ones are found: if there is no room to count another one, all counts are lowered by one
-        instead (Misra and Gries), so that those of rare keys vanish.
+        Of very many keys only the frequent ones are found: if there is no room to count another one, all counts are
+        lowered by one instead (Misra and Gries), so that those of rare keys vanish.
         """
         counts: dict[str, int] = {}
         seen = 0

@@ -18,7 +18,10 @@ MAX_MESSAGE: Final = 1000
 
 
 class GroupCycleRecord(msgspec.Struct, rename="camel"):
-    """One cycle of a group, or the last of ``repeats`` cycles that ended in the same way. Times are seconds since the epoch."""
+    """One cycle of a group, or the last of ``repeats`` cycles that ended in the same way.
+
+    Times are seconds since the epoch.
+    """
 
     at: float
     first_at: float

@@ -1,7 +1,7 @@
 """Keeps pod histories for ``explain``: attempts, rejections by plugins and extenders, calls, binding steps.
 
-It keeps the pods handled last, and the last attempts of each. Consecutive attempts that failed with the same message are
-kept as one, with a count. An event creates a few small objects; anything slower is computed on request
+It keeps the pods handled last, and the last attempts of each. Consecutive attempts that failed with the same message
+are kept as one, with a count. An event creates a few small objects; anything slower is computed on request
 (app.scheduler.explainer).
 
 An extender's client does not know for which attempt it is called. Therefore the task of an attempt keeps its calls in a

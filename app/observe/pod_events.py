@@ -28,7 +28,9 @@ class PodEvents:
         reporter: str = "",
         related: ObjectRef | None = None,
     ) -> None:
-        """Records one event, reported by this scheduler name, else by the pod's own; ``now`` in seconds since the epoch."""
+        """Records one event, reported by this scheduler name, else by the pod's own; ``now`` in seconds since the
+        epoch.
+        """
         self._events.record(
             ObjectRef(
                 kind="Pod",

@@ -58,7 +58,9 @@ class ApiServer:
 
 @dataclasses.dataclass(frozen=True)
 class Parts:
-    """What every part of the scheduler gets: the state, time, random numbers, and how to start tasks and report events."""
+    """What every part of the scheduler gets: the state, time, random numbers, and how to start tasks and
+    report events.
+    """
 
     state: SchedulerState
     clock: Clock

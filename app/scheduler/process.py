@@ -4,8 +4,8 @@
 
 Requests are answered as soon as the first pods are bound, and ANSWERING_DELAY after the start at the latest.
 
-On shutdown no more pods are tried, bindings finish, the events are sent, and the lease is released, unless a binding was sent
-whose outcome is not known.
+On shutdown no more pods are tried, bindings finish, the events are sent, and the lease is released, unless a binding
+was sent whose outcome is not known.
 """
 
 import asyncio
@@ -62,13 +62,13 @@ from app.settings.load import Loaded
 
 log = logging.getLogger(__name__)
 
-#: Thresholds of the garbage collector. While tens of thousands of objects fill the caches it would find no garbage, so it hardly
-#: runs; then the caches are excluded from collections (``gc.freeze``).
+#: Thresholds of the garbage collector. While tens of thousands of objects fill the caches it would find no garbage, so
+#: it hardly runs; then the caches are excluded from collections (``gc.freeze``).
 _GC_WHILE_FILLING: Final = (2_000_000, 20, 50)
 _GC_WHEN_FILLED: Final = (50_000, 20, 50)
 
-#: Seconds for which requests wait while the caches are filled and the first pods are bound: what answers takes a fifth of a second of
-#: CPU time to import, as much as everything until the first binding.
+#: Seconds for which requests wait while the caches are filled and the first pods are bound: what answers takes a fifth
+#: of a second of CPU time to import, as much as everything until the first binding.
 ANSWERING_DELAY: Final = 2.0
 
 #: Seconds for sending the events about the lease after it is released.
@@ -125,7 +125,8 @@ class _Clients(NamedTuple):
 async def run(loaded: Loaded, options: RunOptions) -> int:
     """Runs the scheduler until it is asked to stop (returns 0) or loses its lease (returns 1).
 
-    When other rules hold since the API server was upgraded, the process ends as if it were asked to stop, and another one begins.
+    When other rules hold since the API server was upgraded, the process ends as if it were asked to stop, and another
+    one begins.
     """
     with StopRequest().installed() as stop:
         while True:
@@ -287,7 +288,9 @@ class Process:
         return EXIT_STOPPED
 
     async def _unless_stopped(self, name: str, work: Coroutine[Any, Any, object]) -> bool:
-        """True if ``work`` is done before a stop is requested or the lease is lost; otherwise cancels it and returns False."""
+        """True if ``work`` is done before a stop is requested or the lease is lost; otherwise cancels it and returns
+        False.
+        """
         reasons = (self._stop, self._stopped_leading, self._outdated)
         if any(reason.is_set() for reason in reasons):
             work.close()
@@ -567,7 +570,9 @@ class Process:
 
 
 async def _own_address(bind_address: str, api_server: str) -> str:
-    """The address for clients of ``bind_address``; for a wildcard, the local address of connections to the API server."""
+    """The address for clients of ``bind_address``; for a wildcard, the local address of connections to
+    the API server.
+    """
     try:
         if not ipaddress.ip_address(bind_address).is_unspecified:
             return bind_address

@@ -1,7 +1,7 @@
 """The embedded cluster: a Kubernetes API server in one process, with kubelets that run no containers.
 
-It serves the REST API over plain HTTP for the kinds that a scheduler reads and writes, well enough for kubectl and client
-libraries. Nothing is persistent, and every request is authorised. From the bottom up::
+It serves the REST API over plain HTTP for the kinds that a scheduler reads and writes, well enough for kubectl and
+client libraries. Nothing is persistent, and every request is authorised. From the bottom up::
 
     clock, store         time; objects, revisions, history
     resources/           the kinds, and what is special about each; deletion, binding and eviction

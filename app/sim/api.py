@@ -372,7 +372,9 @@ def _place(metadata: Object, kind: Kind, namespace: str) -> None:
 
 
 def _updated_metadata(kind: Kind, value: Object, old: Object) -> Object:
-    """The metadata of an update: the client's labels, annotations, owners and finalizers, and the server's own fields."""
+    """The metadata of an update: the client's labels, annotations, owners and finalizers, and the
+    server's own fields.
+    """
     before, given = old["metadata"], value["metadata"]
     free = ("labels", "annotations", "ownerReferences", "finalizers")
     metadata = {name: part for name, part in before.items() if name not in free}

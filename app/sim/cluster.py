@@ -72,7 +72,8 @@ class ClusterOptions:
     port: int = 0
     """0 means any free port."""
     hosts: tuple[str, ...] = ()
-    """Names under which the server may be asked for, beside addresses, its ``host`` and names that nobody can register."""
+    """Names under which the server may be asked for, beside addresses, its ``host`` and names that nobody can register.
+    """
     nodes: NodeOptions = field(default_factory=NodeOptions)
     load: tuple[Path, ...] = ()
     """Manifests applied at the start, in this order."""
@@ -85,8 +86,8 @@ class ClusterOptions:
     claims: bool = False
     """Run the controller of ResourceClaims: create them from templates, and deallocate those whose pods have ended."""
     workloads: bool = False
-    """Run the controllers of Deployments, StatefulSets, DaemonSets, Jobs and the like, which create their pods, of service accounts
-    and of quotas, and have a default StorageClass."""
+    """Run the controllers of Deployments, StatefulSets, DaemonSets, Jobs and the like, which create their pods, of
+    service accounts and of quotas, and have a default StorageClass."""
     features: Features = NO_FEATURES
     """Feature gates and versions of the API that are switched on."""
     kubeconfig_out: Path | None = None
@@ -170,7 +171,10 @@ class EmbeddedCluster:
         return self._server.watcher_count
 
     async def start(self) -> None:
-        """Creates the objects that every cluster has, loads the manifests and listens. Raises ManifestError or OSError."""
+        """Creates the objects that every cluster has, loads the manifests and listens.
+
+        Raises ManifestError or OSError.
+        """
         if self.options.kubeconfig_out is not None:
             merged_kubeconfig(self.options.kubeconfig_out, "")  # refused before anything is done
         for name in _NAMESPACES:

@@ -18,7 +18,8 @@ _CONTEXT: Final = {"cluster": _NAME, "user": _NAME}
 
 
 def write_kubeconfig(path: Path, url: str) -> None:
-    """Adds the server at ``url`` to the file and makes it the current one; atomically, so that no reader sees a part of it.
+    """Adds the server at ``url`` to the file and makes it the current one; atomically, so that no reader sees a part of
+    it.
 
     Raises ManifestError for a file to which it cannot be added, and OSError.
     """
@@ -35,7 +36,10 @@ def write_kubeconfig(path: Path, url: str) -> None:
 
 
 def merged_kubeconfig(path: Path, url: str) -> dict[str, Any]:
-    """The content of the file, if there is one, with this cluster, its user and its context. Raises ManifestError and OSError."""
+    """The content of the file, if there is one, with this cluster, its user and its context.
+
+    Raises ManifestError and OSError.
+    """
     content = {"apiVersion": "v1", "kind": "Config"} | _present(path)
     for section, value in (
         ("clusters", {"server": url}),

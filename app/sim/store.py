@@ -114,9 +114,13 @@ class Collection:
         self.compacted = 0
         """Changes up to and including this revision are forgotten."""
         self.listeners: dict[Listener, None] = {}
-        """Called at every change, in the order they came, before the writer gets its answer. What one raises is logged."""
+        """Called at every change, in the order they came, before the writer gets its answer.
+
+        What one raises is logged.
+        """
         self.closers: dict[Callable[[], None], None] = {}
-        """Called when what was served from this collection is served no longer, or in another form: they end watches."""
+        """Called when what was served from this collection is served no longer, or in another form: they end watches.
+        """
         self._keys: list[Key] = []
         self._history_limit = history_limit
 
@@ -200,7 +204,10 @@ class Collection:
             close()
 
     def convert(self, change: Callable[[Object], Object]) -> None:
-        """Replaces all objects by what ``change`` returns, at their revisions. The history is forgotten, and watches end."""
+        """Replaces all objects by what ``change`` returns, at their revisions.
+
+        The history is forgotten, and watches end.
+        """
         self.end_watches()
         for key, record in self.records.items():
             self.records[key] = Record(change(record.value), record.revision)

@@ -1,7 +1,7 @@
 """Calls an extender as the scheduler would and collects problems of its answers (``check-extender``).
 
-Both node forms are tried: the configured one, and the other, which distinguishes a wrong ``nodeCacheCapable`` from a broken
-extender. Bind is called only on request, because it may change something.
+Both node forms are tried: the configured one, and the other, which distinguishes a wrong ``nodeCacheCapable`` from a
+broken extender. Bind is called only on request, because it may change something.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
 """Finds problems in an extender's answers (the ``check-extender`` command).
 
-Everything here is a function of exchanges as they were on the wire; nothing is sent. The criterion is how kube-scheduler reads
-answers (docs/spec/extenders.md#messages): an ERROR prevents pods from being scheduled, a WARNING works but not as expected,
-a NOTE is information.
+Everything here is a function of exchanges as they were on the wire; nothing is sent. The criterion is how
+kube-scheduler reads answers (docs/spec/extenders.md#messages): an ERROR prevents pods from being scheduled, a WARNING
+works but not as expected, a NOTE is information.
 """
 
 import dataclasses

@@ -190,7 +190,10 @@ class FeedModel:
         self.streams: Final = {name: deque[Any](maxlen=most) for name, most in _STREAMS.items()}
 
     def apply(self, kind: str, data: bytes) -> None:
-        """Takes in a ``snapshot`` or a ``change``; others are ignored. Raises ValueError for what no feed of this version says."""
+        """Takes in a ``snapshot`` or a ``change``; others are ignored.
+
+        Raises ValueError for what no feed of this version says.
+        """
         try:
             if kind == "snapshot":
                 self._snapshot(_checked(data, _Snapshot))

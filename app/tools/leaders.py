@@ -1,7 +1,7 @@
 """Finds the leading schedulers of a cluster and connects to them, directly or with ``kubectl port-forward``.
 
-A leader writes its address and certificate into its lease (app.kube.leaders). If the address is only reachable inside the
-cluster, port-forward to its pod goes through the API server.
+A leader writes its address and certificate into its lease (app.kube.leaders). If the address is only reachable inside
+the cluster, port-forward to its pod goes through the API server.
 """
 
 import asyncio
@@ -99,7 +99,10 @@ async def scheduler_name_of(api: Transport, namespace: str, pod: str) -> str | N
 async def find_leaders(
     api: Transport, scheduler_name: str | None, namespace: str
 ) -> list[LeaderLease]:
-    """The leases of this scheduler in a namespace; if profiles of some have the given name, only those. Raises NotReached."""
+    """The leases of this scheduler in a namespace; if profiles of some have the given name, only those.
+
+    Raises NotReached.
+    """
     where = f"in namespace {namespace} (--lease-namespace)"
     try:
         leases = await leader_leases(api, namespace)

@@ -1,4 +1,6 @@
-"""Finds a running scheduler and asks it, with the user's credentials: for ``explain``, ``why``, ``dashboard`` and ``top``."""
+"""Finds a running scheduler and asks it, with the user's credentials: for ``explain``, ``why``, ``dashboard`` and
+``top``.
+"""
 
 import asyncio
 import contextlib
@@ -170,7 +172,10 @@ async def _found(
 async def _reached(
     target: SchedulerTarget, lease: LeaderLease, api: KubeClient
 ) -> AsyncIterator[Connection]:
-    """How to connect to the lease's holder during the block. Raises NotReached, NotAnswered, ConnectionSettingsError."""
+    """How to connect to the lease's holder during the block.
+
+    Raises NotReached, NotAnswered, ConnectionSettingsError.
+    """
     async with reached(lease, api, Kubectl(target.kubeconfig, target.context)) as server:
         certificate = "" if lease.leader is None else lease.leader.certificate
         yield target.connection(server, certificate)
@@ -293,7 +298,9 @@ async def _story(client: KubeClient, namespace: str, name: str) -> bytes:
 
 @contextlib.contextmanager
 def answered(server: str, resource: str) -> Iterator[None]:
-    """Raises errors of requests to a scheduler as NotAnswered; ``resource``: the nonResourceURL of the right that they take."""
+    """Raises errors of requests to a scheduler as NotAnswered; ``resource``: the nonResourceURL of the right that they
+    take.
+    """
     try:
         yield
     except ConnectionFailed as err:
@@ -368,7 +375,10 @@ class Link:
 
     @contextlib.asynccontextmanager
     async def _asking(self, resource: str) -> AsyncIterator[KubeClient]:
-        """The client, for one request; ``resource`` as for ``answered``. Raises NotAnswered, ConnectionSettingsError."""
+        """The client, for one request; ``resource`` as for ``answered``.
+
+        Raises NotAnswered, ConnectionSettingsError.
+        """
         opened = await self._open()
         opened.users += 1
         try:

@@ -113,7 +113,9 @@ class ExtenderMetrics:
         }
 
     def figures(self) -> Iterator[dict[str, Any]]:
-        """For each extender's verb: calls in flight and by outcome, nodes dropped, errors ignored, the breaker's state."""
+        """For each extender's verb: calls in flight and by outcome, nodes dropped, errors ignored, the
+        breaker's state.
+        """
         outcomes: dict[tuple[str, ...], dict[str, int]] = {}
         for ended, counter in self._outcomes.of.items():
             if counter.value:

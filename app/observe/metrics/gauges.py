@@ -363,7 +363,8 @@ def register_features(families: MetricFamilies, features: Features) -> None:
 def register_build(families: MetricFamilies, version: str) -> None:
     """The version of the program.
 
-    Not as ``kubernetes_build_info``, because alerts compare the versions there to find components that were not upgraded.
+    Not as ``kubernetes_build_info``, because alerts compare the versions there to find components that were not
+    upgraded.
     """
     labels: Labels = (
         version,

@@ -1,4 +1,7 @@
-"""Metrics of prometheus_client from plain values. The library takes long to import: nothing imports this at the start."""
+"""Metrics of prometheus_client from plain values.
+
+The library takes long to import: nothing imports this at the start.
+"""
 
 import functools
 from collections.abc import Iterable, Mapping, Sequence

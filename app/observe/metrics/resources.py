@@ -1,7 +1,7 @@
 """Formats ``/metrics/resources``: the requests and limits of each pod (docs/spec/metrics.md#pod-resources).
 
-There is one series per pod and resource, a few hundred thousand in a large cluster. The text is produced in slices, between
-which the event loop can run; the part that follows from the spec is computed once per template.
+There is one series per pod and resource, a few hundred thousand in a large cluster. The text is produced in slices,
+between which the event loop can run; the part that follows from the spec is computed once per template.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -1,8 +1,9 @@
 """Counters, gauges and histograms that are cheap to update, collected by a prometheus_client registry.
 
-The scheduler updates about thirty numbers per pod, on one thread. prometheus_client's own metrics take a lock and walk through
-their buckets each time, which takes one or two microseconds; these use plain attributes and one bisection, a quarter of that.
-A family keeps one series per combination of label values, so that frequent callers can look it up once.
+The scheduler updates about thirty numbers per pod, on one thread. prometheus_client's own metrics take a lock and walk
+through their buckets each time, which takes one or two microseconds; these use plain attributes and one bisection, a
+quarter of that. A family keeps one series per combination of label values, so that frequent callers can look it up
+once.
 """
 
 from bisect import bisect_left
@@ -51,7 +52,8 @@ def quantile(bounds: Sequence[float], counts: Sequence[int], q: float) -> float 
 class Sample:
     """The value of one series of a counter or gauge.
 
-    ``value`` counts from the start of the process, for those who read it in the process; a reset only changes what is shown.
+    ``value`` counts from the start of the process, for those who read it in the process; a reset only changes what is
+    shown.
     """
 
     __slots__ = ("_at_reset", "value")
@@ -75,7 +77,8 @@ class Sample:
 
 
 class Histogram:
-    """``counts[i]``: observations up to ``bounds[i]`` and above the previous bound; the last count has those above all bounds.
+    """``counts[i]``: observations up to ``bounds[i]`` and above the previous bound; the last count has those above all
+    bounds.
 
     ``counts`` and ``total`` are those since the start of the process; a reset only changes what is shown.
     """

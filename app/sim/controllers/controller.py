@@ -18,9 +18,9 @@ K = TypeVar("K", bound=Hashable)
 class Controller(Generic[K]):
     """Brings a part of the cluster into the state that its objects ask for.
 
-    ``handlers`` are called for each change of an object of their kind, before the writer gets its answer, and once for each object
-    that exists at the start. A handler acts at once, or it calls ``enqueue`` with a key, for which ``reconcile`` is called later:
-    once for all changes until then.
+    ``handlers`` are called for each change of an object of their kind, before the writer gets its answer, and once for
+    each object that exists at the start. A handler acts at once, or it calls ``enqueue`` with a key, for which
+    ``reconcile`` is called later: once for all changes until then.
     """
 
     def __init__(self, api: Api, handlers: Mapping[Kind, Listener]) -> None:
@@ -70,7 +70,10 @@ class Controller(Generic[K]):
             known[1].cancel()
 
     def reconcile(self, key: K) -> None:
-        """Compares the state that a key stands for with the state that it should have, and changes it. May raise ApiError."""
+        """Compares the state that a key stands for with the state that it should have, and changes it.
+
+        May raise ApiError.
+        """
         raise NotImplementedError
 
     def warn(

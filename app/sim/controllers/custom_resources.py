@@ -51,7 +51,10 @@ class CustomResourceController(Controller[str]):
         self._served[name] = definition["spec"], [kind for kind, _ in kinds]
 
     def _convert(self, name: str, definition: Object) -> None:
-        """Brings stored objects into the version that is stored now. Watches end: what they show may have another form."""
+        """Brings stored objects into the version that is stored now.
+
+        Watches end: what they show may have another form.
+        """
         collection, type_ = self._api.store[name], {"kind": definition["spec"]["names"]["kind"]}
         type_ |= {"apiVersion": stored_version(definition)}
         if any(not type_.items() <= each.value.items() for each in collection.records.values()):

@@ -1,7 +1,8 @@
 """The disruption controller: computes the status of PodDisruptionBudgets.
 
-It counts the pods that a budget selects. For a number of pods that must be available, the expected pods are those that exist;
-otherwise, those that the workloads of the pods ask for. The status of a budget that was created with one stays as it is.
+It counts the pods that a budget selects. For a number of pods that must be available, the expected pods are those that
+exist; otherwise, those that the workloads of the pods ask for. The status of a budget that was created with one stays
+as it is.
 """
 
 from collections.abc import Iterable, Sequence

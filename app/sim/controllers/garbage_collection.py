@@ -98,8 +98,8 @@ Place = tuple[str, Key]
 class GarbageCollector(Controller[str]):
     """Deletes the objects whose owners are deleted, or frees them from their owners. Its keys are the owners' uids.
 
-    It acts when an owner is deleted. Objects that come with the uid of an owner that never existed are left alone, such as those
-    of a dump that is loaded without their owners.
+    It acts when an owner is deleted. Objects that come with the uid of an owner that never existed are left alone, such
+    as those of a dump that is loaded without their owners.
     """
 
     def __init__(self, api: Api) -> None:

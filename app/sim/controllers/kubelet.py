@@ -21,7 +21,10 @@ from app.sim.resources.pod_claims import may_start
 from app.sim.store import Key, Object, Record, StoreChange
 
 RUN_FOR: Final = "sim.aiokube-scheduler.io/run-for"
-"""Annotation with a duration (``5s``, ``1m30s``, ``250ms``) after which a running pod ends. Pods of Jobs end without it too."""
+"""Annotation with a duration (``5s``, ``1m30s``, ``250ms``) after which a running pod ends.
+
+Pods of Jobs end without it too.
+"""
 EXIT_CODE: Final = "sim.aiokube-scheduler.io/exit-code"
 """Annotation with the exit code of the pod's containers; with one other than 0 the pod fails."""
 

@@ -25,7 +25,9 @@ _CONTENTS: Final[dict[Kind, dict[str, Any]]] = {
 
 
 class NamespaceContentsController(Controller[str]):
-    """Gives each namespace its default service account and the ConfigMap with the certificate of the server, which has none."""
+    """Gives each namespace its default service account and the ConfigMap with the certificate of the server, which has
+    none.
+    """
 
     def __init__(self, api: Api) -> None:
         super().__init__(

@@ -8,9 +8,9 @@ of a class that binds immediately, or of no class      the smallest free volume 
 of a class that waits for its first consumer           a provisioned volume, when the scheduler has selected a node
 =====================================================  ================================================================
 
-A provisioned volume can be reached from the nodes of the storage class's allowedTopologies, or otherwise from those with the
-topology keys that the driver's CSINode objects name; if it names none, from all nodes. Volumes are objects only: no data is
-stored.
+A provisioned volume can be reached from the nodes of the storage class's allowedTopologies, or otherwise from those
+with the topology keys that the driver's CSINode objects name; if it names none, from all nodes. Volumes are objects
+only: no data is stored.
 """
 
 import logging
@@ -244,7 +244,9 @@ def _provisions(storage_class: Object) -> bool:
 
 
 def _made_volume(api: Api, claim: Object, storage_class: Object) -> Object | None:
-    """A volume for a claim, with the claim as claimRef; None if the driver cannot provision it for the selected node."""
+    """A volume for a claim, with the claim as claimRef; None if the driver cannot provision it for the
+    selected node.
+    """
     segment = _segment(api, claim, storage_class)
     if segment is None:
         return None
@@ -330,7 +332,9 @@ def _possible(api: Api, storage_class: Object, allowed: list[Any]) -> Iterator[S
 
 
 def _chosen(claim: Object, segments: list[Segment]) -> Segment:
-    """One of the segments, chosen by a hash of the claim's name: claims are spread, and each run has the same result."""
+    """One of the segments, chosen by a hash of the claim's name: claims are spread, and each run has the
+    same result.
+    """
     distinct = sorted({tuple(sorted(segment.items())) for segment in segments})
     if not distinct:
         return {}

@@ -210,7 +210,9 @@ class ResourceClaimController(Controller[tuple[Kind, Key]]):
             self._delete(claim)
 
     def _needs(self, consumer: Object, claim: Object) -> bool:
-        """Whether a claim stays reserved for a consumer: for a pod until it ends, for other kinds of consumers always."""
+        """Whether a claim stays reserved for a consumer: for a pod until it ends, for other kinds of
+        consumers always.
+        """
         is_pod = (consumer.get("apiGroup", ""), consumer["resource"]) == ("", "pods")
         return not is_pod or self._may_run(claim, consumer)
 

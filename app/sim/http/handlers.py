@@ -1,6 +1,7 @@
 """Requests to answers: what each method does on a collection, an object or a subresource.
 
-A request is decoded into an ``ApiCall`` and answered by a synchronous method; only watches, which go on, are coroutines.
+A request is decoded into an ``ApiCall`` and answered by a synchronous method; only watches, which go on, are
+coroutines.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -115,7 +116,9 @@ class Handlers:
     """Answers calls from the objects of an Api."""
 
     def __init__(self, api: Api, reviewer: Reviewer, *, idle: Collection[str] = ()) -> None:
-        """``idle``: the names of kinds whose creation is answered with a warning, because no controller acts on them."""
+        """``idle``: the names of kinds whose creation is answered with a warning, because no controller
+        acts on them.
+        """
         self._api = api
         self._idle = idle
         self._reviewer = reviewer

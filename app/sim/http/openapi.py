@@ -1,8 +1,8 @@
 """OpenAPI v3 documents, for ``kubectl explain`` and for what kubectl asks before it writes.
 
-The schemas come from the models of kubernetes_asyncio: names and types of the fields, and their descriptions. The rules of
-strategic merge patches are added from ``merge_keys``. A document is built when it is first asked for, because importing the
-models takes seconds.
+The schemas come from the models of kubernetes_asyncio: names and types of the fields, and their descriptions. The rules
+of strategic merge patches are added from ``merge_keys``. A document is built when it is first asked for, because
+importing the models takes seconds.
 """
 
 import functools

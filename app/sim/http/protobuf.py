@@ -1,8 +1,8 @@
 """Decodes request bodies in Kubernetes' protobuf encoding.
 
-Go clients with typed APIs, such as kubectl's ``create`` commands and kube-scheduler, send protobuf by default, but accept JSON. The
-bodies of the kinds that they create are decoded into the JSON form. ``protobuf_messages`` lists the messages; a field that is not
-listed is refused, because it would be lost.
+Go clients with typed APIs, such as kubectl's ``create`` commands and kube-scheduler, send protobuf by default, but
+accept JSON. The bodies of the kinds that they create are decoded into the JSON form. ``protobuf_messages`` lists the
+messages; a field that is not listed is refused, because it would be lost.
 
 The encoding is an envelope (four bytes, then a message with type and content) around a proto2 message.
 """

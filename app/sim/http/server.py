@@ -210,7 +210,8 @@ class Server:
         return response
 
     def _refuse_pages(self, headers: Mapping[str, str]) -> None:
-        """Refuses what a page of another site makes a browser send, and requests for names that may lead here by DNS rebinding.
+        """Refuses what a page of another site makes a browser send, and requests for names that may lead here by DNS
+        rebinding.
 
         Addresses are no names, and other clients send neither Origin nor Sec-Fetch-Site. Raises 403.
         """
@@ -355,7 +356,9 @@ def _host_name(host: str) -> str:
 
 @functools.lru_cache(maxsize=256)
 def _is_local(name: str) -> bool:
-    """Whether no site can make a browser look up this name here: an address, one label, or the end of a private name."""
+    """Whether no site can make a browser look up this name here: an address, one label, or the end of a
+    private name.
+    """
     if "." not in name or name.endswith(_LOCAL_NAMES):
         return True
     try:

@@ -4,9 +4,9 @@ Names, types and priorities of the columns are those of a real API server. The c
 
     Name|Holder=spec.holderIdentity|Attached:boolean=status.attached|IP*=status.podIP,<none>|Age
 
-A column with a path shows this field of the object, or what is behind the comma if it is missing or empty. ``*`` marks columns of
-wide output. Columns without a path, except name and age, show what the functions return that follow the text; a path of ``()``
-says the same for a name. Resources that are not listed have a name and an age.
+A column with a path shows this field of the object, or what is behind the comma if it is missing or empty. ``*`` marks
+columns of wide output. Columns without a path, except name and age, show what the functions return that follow the
+text; a path of ``()`` says the same for a name. Resources that are not listed have a name and an age.
 """
 
 import logging

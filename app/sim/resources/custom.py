@@ -118,7 +118,10 @@ def kinds_of(definition: Object) -> Iterator[tuple[Kind, dict[str, Any]]]:
 
 
 def _age(version: str) -> tuple[int, int, int, str]:
-    """Sorts versions: stable ones above beta and alpha ones, and high numbers above low ones. Other names come before."""
+    """Sorts versions: stable ones above beta and alpha ones, and high numbers above low ones.
+
+    Other names come before.
+    """
     match = _NUMBERED.fullmatch(version)
     if match is None:
         return -1, 0, 0, version

@@ -1,6 +1,7 @@
 """Objects in other versions than the stored one: events, and custom resources.
 
-Events are stored as core ``v1`` and shown as ``events.k8s.io/v1`` too, where fields have other names (``involvedObject`` /
+Events are stored as core ``v1`` and shown as ``events.k8s.io/v1`` too, where fields have other names
+(``involvedObject`` /
 ``regarding``, ``message`` / ``note``). The versions of a custom resource differ by their name only.
 """
 

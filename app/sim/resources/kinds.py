@@ -47,7 +47,10 @@ class Kind:
     short_names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
     verbs: tuple[str, ...] = STORED_VERBS
-    """The verbs in discovery. Only kinds with STORED_VERBS are stored; others, such as reviews, are answered at once."""
+    """The verbs in discovery.
+
+    Only kinds with STORED_VERBS are stored; others, such as reviews, are answered at once.
+    """
     has_status: bool = False
     """There is a ``/status`` subresource, and writes to the object itself do not change the status."""
     counts_generations: bool = False
@@ -248,7 +251,9 @@ def is_stored(kind: Kind) -> bool:
 
 
 class KindTable:
-    """The kinds that a cluster serves: those of KINDS, and the custom ones that its CustomResourceDefinitions define."""
+    """The kinds that a cluster serves: those of KINDS, and the custom ones that its
+    CustomResourceDefinitions define.
+    """
 
     def __init__(self, versions: Iterable[str] = ()) -> None:
         """``versions``: those of OPTIONAL_KINDS that are served."""

@@ -38,7 +38,9 @@ _FREE_FIELDS: Final = ("activeDeadlineSeconds", "terminationGracePeriodSeconds",
 
 
 class PodStrategy(KindStrategy):
-    """The rules of pods: they are created as Pending with defaults from admission, and most of the spec is immutable."""
+    """The rules of pods: they are created as Pending with defaults from admission, and most of the spec
+    is immutable.
+    """
 
     def admit(self, value: Object, api: Lookup) -> None:
         drop_scheduling_group(value["spec"], {}, api)
@@ -225,7 +227,9 @@ def _frozen_part(spec: Object, old: Object) -> Object:
 
 
 def _merge_label_keys(pod: Object) -> None:
-    """Adds the pod's values of ``matchLabelKeys`` and ``mismatchLabelKeys`` to the selectors of its affinity terms (KEP-3633)."""
+    """Adds the pod's values of ``matchLabelKeys`` and ``mismatchLabelKeys`` to the selectors of its affinity terms
+    (KEP-3633).
+    """
     labels = labels_of(pod)
     for term in _affinity_terms(pod["spec"].get("affinity") or {}):
         selector = term.get("labelSelector")

@@ -1,4 +1,7 @@
-"""ResourceQuotas: what objects use, and whether there is room for another one. LimitRanges: defaults and bounds of containers."""
+"""ResourceQuotas: what objects use, and whether there is room for another one.
+
+LimitRanges: defaults and bounds of containers.
+"""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -153,7 +156,10 @@ class QuotaUse:
             _add(total, quota, change.resource, value, sign=1)
 
     def _on_quota(self, change: StoreChange) -> None:
-        """Counts what there is when a quota is new or limits something else. The change itself is counted afterwards."""
+        """Counts what there is when a quota is new or limits something else.
+
+        The change itself is counted afterwards.
+        """
         namespace, name = change.key
         before = None if change.previous is None else change.previous.value
         if change.type == "DELETED":

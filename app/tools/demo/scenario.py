@@ -1,7 +1,7 @@
 """The demo's cluster: by default 60 nodes in three zones, and workloads that exercise one rule each.
 
-Two workloads cannot be placed completely on purpose, and a third depends on the extender, so that pending pods and their
-reasons are shown too.
+Two workloads cannot be placed completely on purpose, and a third depends on the extender, so that pending pods and
+their reasons are shown too.
 """
 
 import dataclasses

@@ -42,7 +42,10 @@ class Configured(NamedTuple):
 
 
 def configured(file: Path | None, *, extenders: bool) -> Configured:
-    """Reads and checks a file (None: the defaults) with the installed plugins. Raises ConfigurationError, RegistryError."""
+    """Reads and checks a file (None: the defaults) with the installed plugins.
+
+    Raises ConfigurationError, RegistryError.
+    """
     loaded = load(file, features=None) if file is not None else Loaded(Settings())
     classes = registry.registry(entry_points(group=registry.GROUP))
     problems: Iterable[Problem] = plugin_problems(loaded, classes)

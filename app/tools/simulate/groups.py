@@ -1,4 +1,6 @@
-"""Pod groups in a simulation: which API the files use for them, and which groups have enough pods with a node in the end."""
+"""Pod groups in a simulation: which API the files use for them, and which groups have enough pods with a node in the
+end.
+"""
 
 import re
 from collections import defaultdict
@@ -127,7 +129,9 @@ class SimulatedGroups:
         self._api: Final = cluster.api
 
     def held(self) -> Mapping[str, str]:
-        """Pods (``namespace/name``) that are not tried because of their group -> why: it does not exist or has too few pods."""
+        """Pods (``namespace/name``) that are not tried because of their group -> why: it does not exist or has too few
+        pods.
+        """
         return {
             _key(pod): why
             for key, pods in self._pods().items()

@@ -214,7 +214,10 @@ class Loader:
     # ------------------------------------------------------------ the workload
 
     def load_workload(self, reading: Manifests) -> None:
-        """Applies the objects that pods depend on, then the pods, in the order of the files. Raises ManifestError with all errors."""
+        """Applies the objects that pods depend on, then the pods, in the order of the files.
+
+        Raises ManifestError with all errors.
+        """
         errors = _ObjectErrors()
         expander = WorkloadExpander(self._cluster)
         owners = {_key(found) for found in reading.objects if found.kind.kind in EXPANDED}
@@ -313,8 +316,8 @@ def _is_workload(found: Manifest) -> bool:
 def _prepared(found: Manifest) -> Object:
     """An object of a dump as it is to be stored.
 
-    Terminating namespaces stay, because what blocks their deletion is unknown. Budgets are counted again, because preemptions
-    use them up. Pending pods are scheduled again; gated ones are as they were.
+    Terminating namespaces stay, because what blocks their deletion is unknown. Budgets are counted again, because
+    preemptions use them up. Pending pods are scheduled again; gated ones are as they were.
     """
     value = found.value
     if found.kind is POD_DISRUPTION_BUDGETS:

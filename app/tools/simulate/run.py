@@ -1,7 +1,7 @@
 """Runs a simulation: loads the dump, schedules, applies the workload, and builds the result.
 
-Embedded cluster and scheduler are parts of this process, and nothing is sent. Without extenders they run on a loop whose time leaps
-to the next timer (app.runtime.leaping).
+Embedded cluster and scheduler are parts of this process, and nothing is sent. Without extenders they run on a loop
+whose time leaps to the next timer (app.runtime.leaping).
 """
 
 import asyncio
@@ -35,7 +35,8 @@ from app.tools.simulate.summary import node_uses, requested, workload
 from app.tools.simulate.workloads import controller_of
 from app.tools.subprocesses import interruptible
 
-#: Pods run as soon as they are bound. Victims take some time to terminate, so that pods after their preemptor still see them.
+#: Pods run as soon as they are bound. Victims take some time to terminate, so that pods after their preemptor still see
+#: them.
 _KUBELETS: Final = KubeletOptions(
     start_delay=0.0, grace_factor=1.0, longest_grace=0.5, job_seconds=math.inf
 )
@@ -193,8 +194,8 @@ _NOTE: Final = re.compile(r"Preempted by pod (\S+) on node (\S+?)(?: \(.*\)\.)?$
 class Preemptions:
     """Collects the preempted pods of an embedded cluster from the scheduler's events, each with its first preemptor.
 
-    There may be several preemptors before a victim has gone, whose events overtake each other. The first one is that with the
-    highest priority, because it was tried first, and among equals that with the oldest event.
+    There may be several preemptors before a victim has gone, whose events overtake each other. The first one is that
+    with the highest priority, because it was tried first, and among equals that with the oldest event.
     """
 
     def __init__(self, cluster: EmbeddedCluster) -> None:
@@ -252,7 +253,8 @@ def _key(pod: dict[str, Any]) -> str:
 
 #: Seconds without a write after which the cluster is quiescent; longer than the delays of its controllers.
 QUIET: Final = 0.3
-#: The same while groups are tried again: seconds without a pod that gets a node or goes. The backoff starts with a second.
+#: The same while groups are tried again: seconds without a pod that gets a node or goes. The backoff starts with a
+#: second.
 GROUPS_QUIET: Final = 4.0
 _LOOK_SECONDS: Final = 0.05
 
@@ -265,7 +267,8 @@ def _has_finalizers(pod: Object) -> bool:
 class Quiescence:
     """Waits until the scheduler and the cluster have nothing left to do.
 
-    The scheduler must be idle, no pod may wait for terminating victims, and nothing may have been written for QUIET seconds.
+    The scheduler must be idle, no pod may wait for terminating victims, and nothing may have been written for QUIET
+    seconds.
 
     Pods of groups that found no room are tried again and again: for GROUPS_QUIET seconds no pod may get a node or go.
     """

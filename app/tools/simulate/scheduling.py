@@ -1,4 +1,6 @@
-"""The scheduler of a simulation: its own parts on the objects of an embedded cluster, in this process and in its time."""
+"""The scheduler of a simulation: its own parts on the objects of an embedded cluster, in this process
+and in its time.
+"""
 
 import asyncio
 import contextlib

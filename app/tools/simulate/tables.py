@@ -64,7 +64,10 @@ class ReportTable:
 
 
 def report_tables(answer: SimulationResult, *, most: int | None = None) -> Iterator[ReportTable]:
-    """The tables that have rows. ``most``: nodes and victims to show; only nodes that changed, or are full, if given."""
+    """The tables that have rows.
+
+    ``most``: nodes and victims to show; only nodes that changed, or are full, if given.
+    """
     yield _placement("Where the pods go", answer.workloads)
     if answer.pending_before:
         yield _placement("Pods that were pending in the cluster before", answer.pending_before)

@@ -1,7 +1,8 @@
 """Expands workloads into the pods that their controllers would create.
 
-A workload that the cluster already has is scaled: its pods stay, and the missing ones are created. All pods of a workload are
-created at once, also those of a StatefulSet; for a Job, as many as run at the same time. There are no rolling updates.
+A workload that the cluster already has is scaled: its pods stay, and the missing ones are created. All pods of a
+workload are created at once, also those of a StatefulSet; for a Job, as many as run at the same time. There are no
+rolling updates.
 """
 
 from collections import defaultdict

@@ -108,7 +108,8 @@ class NodeChoice:
         self._verdicts.pop(name, None)
 
     def look(self, api: Api) -> bool:
-        """Brings ``nodes`` up to date. Returns whether it was enough to look at some hundred nodes; if not, call it again.
+        """Brings ``nodes`` up to date. Returns whether it was enough to look at some hundred nodes; if not, call it
+        again.
 
         Raises DecodeError if the template cannot be read.
         """

@@ -43,8 +43,8 @@ def rolling_sizes(
 ) -> tuple[int, list[int]]:
     """The next sizes of the new ReplicaSet and of the old ones.
 
-    At most ``wanted + surge`` pods exist, and at least ``wanted - unavailable`` stay available. Old pods are deleted when
-    the new ReplicaSet cannot grow, those that are not available first.
+    At most ``wanted + surge`` pods exist, and at least ``wanted - unavailable`` stay available. Old pods are deleted
+    when the new ReplicaSet cannot grow, those that are not available first.
     """
     total = new.replicas + sum(old.replicas for old in olds)
     grown = min(wanted, new.replicas + max(0, wanted + surge - total))

@@ -1,4 +1,6 @@
-"""The Workload and the PodGroup of a Job whose pods have to run together (the feature gate WorkloadWithJob of Kubernetes 1.36)."""
+"""The Workload and the PodGroup of a Job whose pods have to run together (the feature gate WorkloadWithJob of
+Kubernetes 1.36).
+"""
 
 from typing import Final
 
@@ -14,8 +16,8 @@ _LONGEST_NAME: Final = 253
 def plan_gang(scene: Scene) -> Create | Object | None:
     """What is missing of a Job's Workload and PodGroup, or the PodGroup; None if its pods have none.
 
-    A Job is a gang if it is indexed, all its pods run at once, and its template names no group. One that has started without a
-    Workload goes on without.
+    A Job is a gang if it is indexed, all its pods run at once, and its template names no group. One that has started
+    without a Workload goes on without.
     """
     job = scene.workload
     if scene.group_kinds is None or not _is_gang(job["spec"]):

@@ -1,4 +1,6 @@
-"""ControllerRevisions: the templates that a StatefulSet or a DaemonSet had, for ``kubectl rollout history`` and ``undo``."""
+"""ControllerRevisions: the templates that a StatefulSet or a DaemonSet had, for ``kubectl rollout history`` and
+``undo``.
+"""
 
 from collections.abc import Collection, Sequence
 from typing import Final
