@@ -49,13 +49,6 @@ _EXPECTED: Final = (
     metavar="FILE",
     help="Kubeconfig; without, the one of the configuration, or the in-cluster settings.",
 )
-@click.option(
-    "--world",
-    type=click.Choice(["theirs", "mine"]),
-    default="theirs",
-    show_default=True,
-    help="theirs: follow the cluster pod by pod. mine: also let own placements add up in an imagined cluster, and compare.",
-)
 @click.option("--journal", type=_FOLDER, metavar="DIR", help="Folder for the verdicts.")
 @click.option(
     "--journal-size",
@@ -104,7 +97,6 @@ def _shadow(context: click.Context, /, config: Path | None, **given: Any) -> Non
             version=version,
             gates=gates,
             kubeconfig=given["kubeconfig"],
-            imagines=given["world"] == "mine",
             journal=given["journal"],
             journal_bytes=given["journal_size"] << 20,
             serving=serving_options(given),
@@ -146,7 +138,7 @@ def _moment(_context: click.Context, _option: click.Parameter, value: str | None
     "-o", "--output", type=click.Choice(["text", "json", "html"]), default="text", show_default=True
 )
 def _report(journal: Path, since: float | None, until: float | None, output: str) -> None:
-    """Say what a journal says: classes, plugins, loss of score, the imagined cluster, and one sentence."""
+    """Say what a journal says: classes, plugins, loss of score, and one sentence."""
     with explained(JournalError):
         told = report(read(journal), since or 0.0, float("inf") if until is None else until)
     match output:

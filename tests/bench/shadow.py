@@ -586,9 +586,7 @@ class Cluster:
 # ------------------------------------------------------------ a run
 
 
-async def _agreement(
-    load: Load, percentage: int, folder: Path, *, shadowed: bool, world: str
-) -> Object:
+async def _agreement(load: Load, percentage: int, folder: Path, *, shadowed: bool) -> Object:
     async with _place(folder) as place, _connected(place) as client:
         cluster = Cluster(client, load)
         await cluster.fill()
@@ -598,7 +596,7 @@ async def _agreement(
         shadow = scheduler = None
         try:
             if shadowed:
-                shadow = _start_shadow(place, config, journal, f"--world={world}")
+                shadow = _start_shadow(place, config, journal)
             log = folder / "scheduler.log"
             async with child(place.scheduler("scheduler", percentage), log=log) as running:
                 scheduler = running
@@ -711,9 +709,6 @@ def _told(
         "summary": report["summary"],
         "boundWithoutVerdict": _not_judged(cluster, journal)[:20],
     }
-    if (worlds := report.get("worlds")) is not None:
-        told["largestDifference"] = worlds["largestDifference"]
-        told["utilization"] = {name: worlds[name]["utilization"] for name in ("theirs", "mine")}
     if place.real is not None:
         events = place.real.audited(_USER)
         told["requests"] = dict(Counter(event["verb"] for event in events))
@@ -732,7 +727,7 @@ def _verdicts(journal: Path) -> Iterator[Object]:
     for file in sorted(journal.glob("*.jsonl")):
         with file.open() as lines:
             told = (json.loads(line) for line in lines if line.endswith("\n"))
-            yield from (line for line in told if "class" in line)  # others are comparisons
+            yield from told
 
 
 # ------------------------------------------------------------ a burst
@@ -939,14 +934,11 @@ def main() -> None:
 @click.option("--percentage", default=100, help="percentageOfNodesToScore; 0 is adaptive.")
 @click.option("--seed", default=1)
 @click.option("--alone", is_flag=True, help="Without a shadow, to compare the throughput.")
-@click.option("--world", type=click.Choice(["theirs", "mine"]), default="theirs")
 @_KEEP
-def agreement(percentage: int, alone: bool, world: str, keep: Path | None, **load: Any) -> None:
+def agreement(percentage: int, alone: bool, keep: Path | None, **load: Any) -> None:
     """Let a scheduler decide, and report what a shadow of the same configuration says."""
     with _folder(keep) as folder:
-        told = asyncio.run(
-            _agreement(Load(**load), percentage, folder, shadowed=not alone, world=world)
-        )
+        told = asyncio.run(_agreement(Load(**load), percentage, folder, shadowed=not alone))
     click.echo(json.dumps(told))
 
 

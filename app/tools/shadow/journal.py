@@ -1,4 +1,4 @@
-"""The journal of a shadow: verdicts and comparisons as JSON lines in files of limited size, the oldest of which are deleted."""
+"""The journal of a shadow: verdicts as JSON lines in files of limited size, the oldest of which are deleted."""
 
 import asyncio
 import logging
@@ -8,7 +8,6 @@ from typing import Any, Final
 
 import msgspec
 
-from app.tools.shadow.comparison import Comparison
 from app.tools.shadow.verdict import Verdict
 
 log = logging.getLogger(__name__)
@@ -21,9 +20,6 @@ _PAUSE: Final = 0.5
 #: Lines that wait to be written; further ones are lost.
 _MAX_WAITING: Final = 50_000
 _VERDICT: Final = msgspec.json.Decoder(Verdict)
-_COMPARISON: Final = msgspec.json.Decoder(Comparison)
-
-Line = Verdict | Comparison
 
 
 class JournalError(Exception):
@@ -42,11 +38,11 @@ class Journal:
             raise JournalError(f"{folder}: {error.strerror}") from error
         self._folder: Final = folder
         self._size: Final = size
-        self._waiting: list[Line] = []
+        self._waiting: list[Verdict] = []
         #: Lines that could not be written.
         self.lost = 0
 
-    def put(self, line: Line) -> None:
+    def put(self, line: Verdict) -> None:
         """Adds a line to the next write; it is lost if the folder is too slow."""
         if len(self._waiting) < _MAX_WAITING:
             self._waiting.append(line)
@@ -74,7 +70,7 @@ class Journal:
             log.error("Cannot write the journal in %s: %s", self._folder, why)
         self.lost += lines
 
-    def _append(self, lines: Sequence[Line]) -> None:
+    def _append(self, lines: Sequence[Verdict]) -> None:
         number, each = max(self._number, 1), self._size // _FILES
         parts: dict[int, list[bytes]] = {}
         size = self._bytes_of(number)
@@ -117,8 +113,8 @@ def _number(file: Path) -> int:
     return int(digits) if digits.isdigit() else 0
 
 
-def read(folder: Path) -> Iterator[Line]:
-    """The verdicts and comparisons of a journal, oldest first. Lines that are not whole are left out. Raises JournalError."""
+def read(folder: Path) -> Iterator[Verdict]:
+    """The verdicts of a journal, oldest first. Lines that are not whole are left out. Raises JournalError."""
     if not folder.is_dir():
         raise JournalError(f"{folder} is no folder with a journal")
     for file in files(folder):
@@ -134,14 +130,12 @@ def read(folder: Path) -> Iterator[Line]:
             raise JournalError(f"{file}: {error.strerror}") from error
 
 
-def _decoded(line: bytes) -> Line | None:
-    """A verdict or a comparison; None if it is neither."""
-    for decoder in (_VERDICT, _COMPARISON):
-        try:
-            return decoder.decode(line)
-        except msgspec.DecodeError:
-            continue
-    return None
+def _decoded(line: bytes) -> Verdict | None:
+    """A verdict; None if the line is none."""
+    try:
+        return _VERDICT.decode(line)
+    except msgspec.DecodeError:
+        return None
 
 
 def as_json(value: Any) -> str:

@@ -1,8 +1,8 @@
-"""What a journal says: counts by class and plugin, the loss of score, the lag, the imagined cluster, and one sentence."""
+"""What a journal says: counts by class and plugin, the loss of score, the lag, and one sentence."""
 
 import datetime as dt
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from typing import Final
 
@@ -11,7 +11,6 @@ import numpy as np
 from rich.console import Group, RenderableType
 from rich.table import Table
 
-from app.tools.shadow.comparison import Comparison
 from app.tools.shadow.verdict import (
     AGREEING,
     CLASSES,
@@ -23,8 +22,6 @@ from app.tools.shadow.verdict import (
     UNEXPLAINED,
     Verdict,
 )
-from app.tools.shadow.worlds import Worlds, WorldsReport
-from app.tools.simulate.tables import shown_amount
 
 #: Differences that are kept as examples, of each class.
 _EXAMPLES: Final = 20
@@ -56,26 +53,17 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     last: float
     examples: list[Verdict]
     summary: str
-    worlds: WorldsReport | None = None
-    """With ``--world mine``."""
 
 
-def report(
-    lines: Iterable[Verdict | Comparison], since: float = 0.0, until: float = np.inf
-) -> Report:
+def report(verdicts: Iterable[Verdict], since: float = 0.0, until: float = np.inf) -> Report:
     """The report on what happened from ``since`` on and before ``until`` (seconds since the epoch)."""
     classes: Counter[str] = Counter()
     plugins: Counter[str] = Counter()
     lags, losses, times = [], [], []
     examples: dict[str, list[Verdict]] = {}
-    worlds = Worlds()
-    for line in lines:
-        if not since <= line.at < until:
+    for verdict in verdicts:
+        if not since <= verdict.at < until:
             continue
-        if isinstance(line, Comparison):
-            worlds.add(line)
-            continue
-        verdict = line
         classes[verdict.kind] += 1
         lags.append(verdict.lag)
         times.append(verdict.at)
@@ -97,7 +85,6 @@ def report(
         last=max(times, default=0.0),
         examples=[v for kind in CLASSES for v in examples.get(kind, ())],
         summary=summary(classes, plugins),
-        worlds=worlds.report(),
     )
 
 
@@ -145,11 +132,7 @@ def _share(part: int, whole: int) -> str:
 
 def as_text(told: Report) -> RenderableType:
     """The report for a terminal."""
-    return Group(*_sentences(told), "", *map(_as_table, _tables(told)))
-
-
-def _sentences(told: Report) -> list[str]:
-    return [told.summary, *([] if told.worlds is None else [told.worlds.summary])]
+    return Group(told.summary, "", *map(_as_table, _tables(told)))
 
 
 class _Sheet(msgspec.Struct, frozen=True):
@@ -176,8 +159,6 @@ def _tables(told: Report) -> Iterator[_Sheet]:
         ("of", "p50", "p99", "max"),
         [(name, f"{q.p50:g}", f"{q.p99:g}", f"{q.max:g}") for name, q in numbers.items()],
     )
-    if told.worlds is not None:
-        yield from _worlds(told.worlds)
     if told.examples:
         yield _Sheet(
             "Examples",
@@ -187,44 +168,6 @@ def _tables(told: Report) -> Iterator[_Sheet]:
                 for v in told.examples
             ],
         )
-
-
-def _worlds(told: WorldsReport) -> Iterator[_Sheet]:
-    theirs, mine = told.theirs, told.mine
-    rows = [
-        (
-            f"{name} in use",
-            f"{theirs.utilization[name]:.1%}",
-            f"{mine.utilization.get(name, 0):.1%}",
-        )
-        for name in theirs.utilization
-    ]
-    rows += [
-        ("free, but fragmented", f"{theirs.fragmentation:.1%}", f"{mine.fragmentation:.1%}"),
-        ("idle nodes", f"{theirs.idle_nodes:.1f}", f"{mine.idle_nodes:.1f}"),
-        ("pods that wait", f"{theirs.waiting:.1f}", f"{mine.waiting:.1f}"),
-        ("pods that got a node", str(theirs.bound), str(mine.bound)),
-        *(
-            (
-                f"seconds waited, {name}",
-                f"{getattr(theirs.wait_seconds, name):g}",
-                f"{getattr(mine.wait_seconds, name):g}",
-            )
-            for name in ("p50", "p90", "p99")
-        ),
-        ("pods preempted", str(theirs.preempted), str(mine.preempted)),
-    ]
-    yield _Sheet("The cluster and its own placements", ("", "cluster", "own placements"), rows)
-    room = zip(told.shapes, theirs.room, mine.room, strict=False)
-    yield _Sheet(
-        "Room for more pods at the end",
-        ("requests", "pods", "cluster", "own placements"),
-        [(_requests(shape.requests), str(shape.pods), str(a), str(b)) for shape, a, b in room],
-    )
-
-
-def _requests(requests: Mapping[str, int]) -> str:
-    return ", ".join(f"{name} {shown_amount(name, n)}" for name, n in requests.items()) or "none"
 
 
 def _why(verdict: Verdict) -> str:
@@ -261,7 +204,7 @@ def as_page(told: Report) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         f"<title>Shadow of a scheduler</title><style>{_STYLE}</style></head><body>",
         "<h1>Shadow of a scheduler</h1>",
-        *(f'<p class="sum">{escape(sentence)}</p>' for sentence in _sentences(told)),
+        f'<p class="sum">{escape(told.summary)}</p>',
         f"<p>{escape(first)} to {escape(last)}</p>" if told.pods else "",
     ]
     for sheet in _tables(told):

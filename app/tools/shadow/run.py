@@ -53,16 +53,14 @@ from app.serving.pages import Dumps, MetricsPages
 from app.serving.server import serving
 from app.settings.defaults import IN_TREE_CAPABILITIES
 from app.settings.load import Loaded, Settings
-from app.state.queue.backoff_queue import RetryTimes
 from app.state.scheduler_state import Change, RefusedObject, ReportProblem
-from app.tools.shadow.imagined import ImaginedCluster
 from app.tools.shadow.journal import Journal
 from app.tools.shadow.judge import Judge
-from app.tools.shadow.tally import Tally, WorldTally
+from app.tools.shadow.tally import Tally
 from app.tools.shadow.timeline import Entry, Timeline
 from app.tools.shadow.verdict import NOT_COMPARABLE, Verdict
 from app.tools.shadow.versions import version_of
-from app.tools.shadow.world import World, make_imagined_world, make_world
+from app.tools.shadow.world import World, make_world
 
 log = logging.getLogger(__name__)
 
@@ -79,10 +77,6 @@ _WINDOW: Final = 5.0
 _UNDOABLE: Final = 4000
 #: Seconds of work after which other tasks run.
 _SLICE: Final = 0.005
-#: Seconds between two looks at what the imagined cluster's pods wait for.
-_TICK: Final = 0.25
-#: Pods that are then tried before their backoff has ended, at most.
-_EARLY: Final = 100
 #: Thresholds of the garbage collector once the caches are filled.
 _GC_WHEN_FILLED: Final = (50_000, 20, 50)
 _DISTRIBUTION: Final = "aiokube-scheduler"
@@ -94,8 +88,6 @@ class ShadowOptions:
     """How a shadow runs, besides its configuration."""
 
     kubeconfig: str = ""
-    imagines: bool = False
-    """Whether own placements add up in an imagined cluster."""
     journal: Path | None = None
     journal_bytes: int = 256 << 20
     serving: ServingOptions = dataclasses.field(default_factory=ServingOptions)
@@ -168,13 +160,11 @@ class Shadow:
         )
         self._told: Final = server
         self._judge.version = version_of(server, self.features, self._resizing)
-        self._imagined: Final = self._make_imagined(classes) if options.imagines else None
         self._journal: Final = (
             None if options.journal is None else Journal(options.journal, options.journal_bytes)
         )
         self._families: Final = MetricFamilies()
         self.tally: Final = Tally(self._families)
-        self._worlds: Final = WorldTally(self._families) if options.imagines else None
         self._client: Final = ClientMetrics(self._families)
         self._credential_failures: Final = CredentialFailures()
         register_credentials(self._families, self._credential_failures)
@@ -183,16 +173,6 @@ class Shadow:
         #: Whether changes go through the timeline; before that they fill the state.
         self._live = False
         self._informers: list[Informer[Any]] = []
-
-    def _make_imagined(self, classes: Mapping[str, type]) -> ImaginedCluster:
-        config = self._settings.configuration
-        times = RetryTimes(config.pod_initial_backoff_seconds, config.pod_max_backoff_seconds)
-        return ImaginedCluster(
-            make_imagined_world(self._profiles, classes, times, self._rng, self.features),
-            self.world.state,
-            self._rng,
-            follows=lambda pod: bool(self._incomparable(pod)),
-        )
 
     async def run(self, stop: asyncio.Event) -> int:
         """Runs until ``stop`` is set."""
@@ -216,8 +196,6 @@ class Shadow:
             await stop.wait()
             for task in tasks:
                 task.cancel()
-        if self._imagined is not None and self._live:
-            self._compare(self._imagined)
         if self._journal is not None:
             await self._journal.write()
         self._show_summary()
@@ -230,8 +208,6 @@ class Shadow:
         work |= {"event loop lag": self._lag.run(), "free memory": return_free_memory()}
         if self._journal is not None:
             work["journal"] = self._journal.run()
-        if self._imagined is not None:
-            work["imagined cluster"] = self._imagine(self._imagined)
         return [spawn_eternal(group, each, name=name) for name, each in work.items()]
 
     # ------------------------------------------------------------ watches
@@ -257,8 +233,6 @@ class Shadow:
             else:
                 now = self._clock.steady()
                 self._report(self.world.state.apply_new(model, objects, now))
-                if self._imagined is not None:
-                    self._imagined.fill(model, objects, now)
             return {}
 
         return Informer(kind, reader, handle, on_list=listed, rng=self._rng)
@@ -270,8 +244,6 @@ class Shadow:
             self._arrived.set()
         else:
             self._report(self.world.state.apply(change, now))
-            if self._imagined is not None:
-                self._imagined.take(change, now)
 
     def _report(self, commands: Any) -> None:
         for command in commands:
@@ -320,8 +292,6 @@ class Shadow:
             if entry.outcome is not None:
                 self._record(entry, await self._verdict(entry, entry.outcome.pod))
             self._report(self.timeline.advance())
-            if self._imagined is not None:
-                await self._take_over(self._imagined, entry)
             if now() > until:
                 await asyncio.sleep(0)
                 until = now() + _SLICE
@@ -354,39 +324,6 @@ class Shadow:
             if interest.concerns(pod):
                 return _EXTENDED.format(url)
         return ""
-
-    # ------------------------------------------------------------ the imagined cluster
-
-    async def _take_over(self, imagined: ImaginedCluster, entry: Entry) -> None:
-        refused = entry.outcome is not None and entry.outcome.message is not None
-        imagined.take(entry.change, entry.at, refused=refused)
-        await self._decide(imagined, entry.at)
-
-    async def _decide(self, imagined: ImaginedCluster, now: float, early: int = 0) -> None:
-        try:
-            await in_steps(imagined.decide(now, early=early))
-        except Exception:
-            log.exception("Error in the imagined cluster")
-
-    async def _imagine(self, imagined: ImaginedCluster) -> None:
-        """Lets the imagined cluster's time pass, and compares it with the real one."""
-        await wait_synced(self._informers)
-        compared = self._clock.steady()
-        while True:
-            await asyncio.sleep(_TICK)
-            now = self._clock.steady()
-            ahead = self.timeline.ahead
-            await self._decide(imagined, ahead[0].at if ahead else now, early=_EARLY)
-            if now - compared >= self._options.summary_seconds:
-                compared = now
-                self._compare(imagined)
-
-    def _compare(self, imagined: ImaginedCluster) -> None:
-        told = imagined.compare(round(self._clock.steady(), 3))
-        if self._worlds is not None:
-            self._worlds.count(told)
-        if self._journal is not None:
-            self._journal.put(told)
 
     # ------------------------------------------------------------ for people
 
@@ -422,8 +359,6 @@ class Shadow:
         late = behind > _IN_TIME
         waiting = f" {len(self.timeline.ahead)} changes, the oldest {behind:.0f} s old, wait."
         self._show(self.tally.summary() + (waiting if late else ""))
-        if self._worlds is not None and (said := self._worlds.summary()):
-            self._show(said)
 
     @contextlib.asynccontextmanager
     async def _endpoints(self, connection: Connection, stop: asyncio.Event) -> AsyncIterator[None]:

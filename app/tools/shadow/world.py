@@ -1,6 +1,5 @@
-"""The states and the frameworks of a shadow: of the real cluster, without a queue that pods are popped from, and of an imagined one."""
+"""The state and the frameworks of a shadow, without a queue that pods are popped from."""
 
-import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -14,16 +13,14 @@ from app.model.features import RECORDED, RULES, Features, Rule
 from app.model.pod import Pod
 from app.plugins.default_preemption import DefaultPreemption
 from app.plugins.registry import IN_TREE
-from app.scheduler.profiles import build_framework, build_state
+from app.scheduler.profiles import build_framework
 from app.settings.load import Loaded, Settings
 from app.state.cache import Cache
 from app.state.cluster import Cluster
 from app.state.nominator import Nominator
-from app.state.queue.backoff_queue import RetryTimes
 from app.state.queue.scheduling_queue import QueuePlugins, SchedulingQueue
 from app.state.scheduler_state import SchedulerState
 from app.state.table import NodeTable
-from app.tools.shadow.imagined import ImaginedWorld
 from app.tools.shadow.judge import Alternative, Profile
 
 _PREEMPTION: Final = "DefaultPreemption"
@@ -96,19 +93,6 @@ def make_world(
         profiles=list(made),
     )
     return World(state, made)
-
-
-def make_imagined_world(
-    profiles: Sequence[PlainProfile],
-    classes: Mapping[str, type],
-    times: RetryTimes,
-    rng: np.random.Generator,
-    features: Features = RECORDED,
-) -> ImaginedWorld:
-    """An empty imagined world. Raises PluginError."""
-
-    queue = functools.partial(SchedulingQueue, times=times)
-    return ImaginedWorld(*build_state(profiles, classes, queue, rng=rng, features=features))
 
 
 def _sets(rules: Sequence[Rule]) -> list[tuple[Rule, ...]]:
