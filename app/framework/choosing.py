@@ -13,7 +13,6 @@ from app.framework.classes import SampleView, Trait, is_large
 from app.framework.diagnosis import FilterOutcome
 from app.framework.interface import AnyPlugin, CycleState
 from app.framework.memo import (
-    Columns,
     FilterPass,
     NodeLocalMemo,
     NodeLocalPlugins,
@@ -167,12 +166,14 @@ class Choosing:
         without: Rows,
         rng: np.random.Generator,
     ) -> Best | None:
-        columns = _columns(pod, wide)
+        columns = []
         for scorer in wide:
-            if scorer.column is None:
-                scores = self._watch.one(scorer.plugin).score(state, pod, view)
-                if scores is not None:
-                    return None
+            if scorer.column is not None:
+                column = scorer.column.column(pod)
+                if column is not None:
+                    columns.append((column, scorer.weight))
+            elif self._watch.one(scorer.plugin).score(state, pod, view) is not None:
+                return None
         ranking = memo.local.ranking(pod, columns)
         return None if ranking is None else ranking.best(rng, without)
 
@@ -206,7 +207,9 @@ class Choosing:
         """As ``_ranked_first``, where plugins that look across nodes are called about one row of each class. Raises _InFull."""
         if any(self._hooks[number].by_traits is None for number, _ in filters):
             raise _InFull
-        local, columns = memo.local, _columns(pod, memo.wide_scores)
+        local = memo.local
+        given = [(s.column.column(pod), s.weight) for s in memo.wide_scores if s.column is not None]
+        columns = [(column, weight) for column, weight in given if column is not None]
         self._scoring.pre_score_kept(pod, local, LazyView(self._table, local.feasible))
         ranking = self._watch.point(SCORE, local.ranking, pod, columns, traits)
         if ranking is None:
@@ -248,12 +251,6 @@ class Choosing:
             own = self._scoring.normalized(state, pod, scorer, scores, view)
             total += weighted(own, scorer.weight)
         return total
-
-
-def _columns(pod: Pod, scorers: Scorers) -> Columns:
-    """The columns of the plugins that have one for the pod."""
-    columns = [(s.column.column(pod), s.weight) for s in scorers if s.column is not None]
-    return [(column, weight) for column, weight in columns if column is not None]
 
 
 def run_filters(

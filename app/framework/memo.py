@@ -54,19 +54,19 @@ def weighted(scores: Int64, weight: int) -> Int64:
     return scores if weight == 1 else weight * scores
 
 
-class FilterPass(msgspec.Struct):
+class FilterPass(msgspec.Struct, gc=False):
     """PreFilter and Filter of one attempt: what PreFilter has led to, and the filters' ``outcome``."""
 
     #: The names of the plugins that are skipped.
     skipped: frozenset[str]
     #: The other filters that are not NodeLocal, with their positions in the profile; they run in each attempt.
     wide: Sequence[tuple[int, AnyPlugin]]
+    #: The verdicts on all rows; empty before Filter.
+    outcome: FilterOutcome
     #: The names of the nodes to consider; None: all nodes.
     names: frozenset[str] | None = None
     #: The plugins that restricted the nodes by name.
     narrowed_by: frozenset[str] = frozenset()
-    #: The verdicts on all rows; empty before Filter.
-    outcome: FilterOutcome = msgspec.field(default_factory=lambda: _NO_VERDICTS)
 
     @property
     def absent(self) -> Status:
@@ -204,7 +204,8 @@ class TemplateMemo:
         if known is None:
             skipped = self._skipped.union(key)
             known = self._filters[key] = skipped, self.local.plugins.wide_filters(skipped)
-        return FilterPass(*known)
+        skipped, wide = known
+        return FilterPass(skipped, wide, _NO_VERDICTS)
 
     @property
     def wide_scores(self) -> Sequence[Scorer]:

@@ -54,6 +54,8 @@ class Ranking:
         self._totals: Totals = np.full((0, _BLOCK), INFEASIBLE, dtype)
         #: The same for the classes; None: there is one class.
         self._classes: Classes | None = None
+        #: Whether the blocks of a ranking without classes are summed up: the first choice after ``fill`` does not need it.
+        self._summed = True
         #: By class and block: the highest total, and the number of rows that have it.
         self._highest: Totals = np.zeros((1, 0), dtype)
         self._holders: Totals = np.zeros((1, 0), np.int16)
@@ -101,19 +103,27 @@ class Ranking:
         padded = np.full((blocks, _BLOCK), INFEASIBLE, self._totals.dtype)
         padded.reshape(-1)[:size] = totals
         self._totals, self._classes, self._added = padded, None, None
-        self._highest = np.full((count, blocks), INFEASIBLE, self._totals.dtype)
-        self._holders = np.zeros((count, blocks), np.int16)
         self._feasible = np.zeros(count, np.int64)
+        self._summed = classes is not None
         if classes is None:
-            self._highest[0], self._holders[0] = _summed_up(padded)
             self._feasible[0] = np.count_nonzero(totals >= 0)
             return
+        self._highest = np.full((count, blocks), INFEASIBLE, self._totals.dtype)
+        self._holders = np.zeros((count, blocks), np.int16)
         self._classes = np.zeros((blocks, _BLOCK), np.uint8)
         self._classes.reshape(-1)[:size] = classes
         self._feasible += np.bincount(classes[totals >= 0], minlength=count)
         for number in range(int(classes.max(initial=0)) + 1):
             own = np.where(self._classes == number, padded, padded.dtype.type(INFEASIBLE))
             self._highest[number], self._holders[number] = _summed_up(own)
+
+    def _sum_up(self) -> None:
+        """Sums up the blocks of a ranking without classes, unless that was done."""
+        if not self._summed:
+            self._summed, shape = True, (len(self._feasible), len(self._totals))
+            self._highest = np.full(shape, INFEASIBLE, self._totals.dtype)
+            self._holders = np.zeros(shape, np.int16)
+            self._highest[0], self._holders[0] = _summed_up(self._totals)
 
     def add(self, amounts: Int64) -> None:
         """Adds int64[size] to the totals of the feasible rows."""
@@ -122,6 +132,7 @@ class Ranking:
 
     def put(self, rows: Rows, totals: Totals, classes: Classes | None = None) -> None:
         """Sets some rows, each once."""
+        self._sum_up()
         flat, blocks, count = self._totals.reshape(-1), rows // _BLOCK, len(self._feasible)
         before = flat[rows]
         flat[rows] = totals
@@ -144,6 +155,8 @@ class Ranking:
 
     def put_one(self, row: int, total: int) -> None:
         """Sets one row of a ranking without classes: the same as ``put``, faster for a few rows."""
+        if not self._summed:
+            self._sum_up()
         block, place = divmod(row, _BLOCK)
         totals = self._totals[block]
         self._feasible[0] += (total >= 0) - (totals.item(place) >= 0)
@@ -156,6 +169,7 @@ class Ranking:
 
     def samples(self) -> _Samples:
         """One row of each class that has a feasible one."""
+        self._sum_up()
         numbers = self._feasible.nonzero()[0]
         blocks = self._highest[numbers].argmax(axis=1)
         good = self._totals[blocks] >= 0
@@ -181,9 +195,19 @@ class Ranking:
             return self._best_without(rng, without)
         if self.feasible < 2:
             return None
+        if not self._summed:
+            return self._first(rng)
         return self._draw(rng, {}, self._highest[0], self._holders[0], self.feasible)
 
+    def _first(self, rng: np.random.Generator) -> Best:
+        """As ``_draw``, with one pass over all rows: most templates that occur once are never asked for a second choice."""
+        totals = self.totals
+        winners = (totals == totals.item(totals.argmax())).nonzero()[0]
+        draw = int(rng.random() * len(winners)) if len(winners) > 1 else 0
+        return Best(winners.item(draw), self.feasible)
+
     def _best_of(self, rng: np.random.Generator, added: Mapping[int, int]) -> Best | None:
+        self._sum_up()
         numbers = np.fromiter(added, np.intp, len(added))
         feasible = int(self._feasible[numbers].sum())
         if feasible < 2:
@@ -203,6 +227,7 @@ class Ranking:
         return Best(block * _BLOCK + winners.item(draw), feasible)
 
     def _best_without(self, rng: np.random.Generator, without: Rows) -> Best | None:
+        self._sum_up()
         blocks = np.unique(without // _BLOCK)
         totals = self._totals[blocks]
         places = np.searchsorted(blocks, without // _BLOCK), without % _BLOCK

@@ -14,6 +14,7 @@ from app.framework.handle import Handle
 from app.framework.interface import CycleState, NodeLocal
 from app.framework.optional import IgnoresOtherPods
 from app.model.pod import Pod
+from app.model.requests import CPU, MEMORY
 from app.model.status import SKIP, SUCCESS, Status
 from app.plugins.helpers.device_counts import DeviceCounts
 from app.plugins.helpers.resource_score import ZERO, ScoredResources
@@ -23,6 +24,7 @@ from app.state.view import View
 
 Float64 = npt.NDArray[np.float64]
 
+_CPU_AND_MEMORY: Final = (CPU, MEMORY)
 _SCORE_STATE: Final = "NodeResourcesBalancedAllocation/score"
 
 _TWO: Final = np.array(2)
@@ -45,6 +47,9 @@ class NodeResourcesBalancedAllocation(NodeLocal, IgnoresOtherPods):
         self._devices: Final = DeviceCounts(
             handle.table, handle.cluster, [each.name for each in self._args.resources]
         )
+        #: int64[size]: the balance of cpu and memory on each row in percent, and the generation at which it was computed.
+        self._balance: Int64 = np.zeros(0, np.int64)
+        self._balanced_at = 0
 
     def epoch(self) -> Hashable:
         """Changes with the devices of scored extended resources."""
@@ -74,7 +79,7 @@ class NodeResourcesBalancedAllocation(NodeLocal, IgnoresOtherPods):
         if len(names) == 2 and np.count_nonzero(capacity) == capacity.size:
             if view.n > _MANY_ROWS:
                 score = _balance_of_two(used + worlds[0], capacity)
-                score -= _balance_of_two(used, capacity)
+                score -= self._without(names, view, used, capacity)
             else:
                 shares = np.minimum((used + worlds) / capacity, _ONE)
                 balance = _percent(_of_two(shares[:, 0], shares[:, 1]))
@@ -88,6 +93,20 @@ class NodeResourcesBalancedAllocation(NodeLocal, IgnoresOtherPods):
         score //= _TWO
         score += _FIFTY
         return score
+
+    def _without(self, names: tuple[str, ...], view: View, used: Int64, capacity: Int64) -> Int64:
+        """int64[n]: the balance without the pod, in percent: of all rows, it is kept for the next template."""
+        table = view.table
+        if names != _CPU_AND_MEMORY or not isinstance(view.at, slice) or view.n != table.size:
+            return _balance_of_two(used, capacity)
+        if len(self._balance) != view.n:
+            self._balance = _balance_of_two(used, capacity)
+        else:
+            rows = table.rows_since(self._balanced_at)
+            if len(rows):
+                self._balance[rows] = _balance_of_two(used[:, rows], capacity[:, rows])
+        self._balanced_at = table.last_generation
+        return self._balance
 
 
 def _with_and_without(amounts: Int64) -> Int64:

@@ -407,8 +407,7 @@ def _average(part: Int64, capacity: Int64, scored: ScoredResources) -> Int64:
     average: Int64
     if np.count_nonzero(capacity) == capacity.size:
         part //= capacity
-        even = scored.total_weight == len(scored.weights)  # all weights are 1: faster without them
-        total = np.add.reduce(part) if even else scored.weights.dot(part)
+        total = part[0] + part[1] if scored.two_alike else scored.weights.dot(part)
         average = total // scored.total_weight
         return average
     present = capacity != ZERO

@@ -43,6 +43,8 @@ class ScoredResources(msgspec.Struct, frozen=True):
     amounts: Int64
     weights: Int64
     total_weight: Int64
+    #: Whether there are two resources, each with weight 1.
+    two_alike: bool
 
     @classmethod
     def of(cls, nanos: Mapping[str, int], configured: Iterable[ResourceSpec]) -> "ScoredResources":
@@ -51,9 +53,16 @@ class ScoredResources(msgspec.Struct, frozen=True):
             (resource.name, to_units(resource.name, nanos.get(resource.name, 0)), resource.weight)
             for resource in configured
         ]
-        counted = [(n, amount, w) for n, amount, w in counted if amount or not is_scalar(n)]
-        names, amounts, weights = zip(*counted, strict=True) if counted else ((), (), ())
-        return cls(names, column_of(amounts), *_weights(weights))
+        return _scored(
+            tuple([(n, amount, w) for n, amount, w in counted if amount or not is_scalar(n)])
+        )
+
+
+@functools.lru_cache(_KNOWN_WEIGHTS)
+def _scored(counted: tuple[tuple[str, int, int], ...]) -> ScoredResources:
+    """The same for two plugins and for templates with equal requests."""
+    names, amounts, weights = zip(*counted, strict=True) if counted else ((), (), ())
+    return ScoredResources(names, column_of(amounts), *_weights(weights), weights == (1, 1))
 
 
 @functools.lru_cache(_KNOWN_WEIGHTS)
