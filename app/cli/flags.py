@@ -211,7 +211,7 @@ def version_flags() -> Iterator[Flag]:
     yield text_flag(
         "--emulated-version",
         _RULES,
-        f"Decide as kube-scheduler of this version does: {', '.join(VERSIONS)}; default: as the API server's version does.",
+        f"Decide as this version of kube-scheduler: {', '.join(VERSIONS)}; default: that of the API server.",
         multiple=True,
         callback=joined,
         metavar="VERSION",

@@ -150,7 +150,7 @@ def start(loaded: Loaded, given: Mapping[str, Any]) -> int:
 
 
 def configuration(given: Mapping[str, Any]) -> Loaded:
-    """The configuration file with the flags applied. Raises FeaturesError, and ConfigurationError after logging its warnings."""
+    """The configuration file with the flags applied. Raises FeaturesError; ConfigurationError after its warnings."""
     version, gates = chosen(given)
     features = None if version is None else Features.of(version, gates)
     try:

@@ -1,4 +1,4 @@
-"""Which rules of kube-scheduler hold: chosen by version and feature gates when a process starts, and frozen from then on.
+"""Which rules of kube-scheduler hold: chosen by version and feature gates when a process starts, then frozen.
 
 A plugin looks once, when its profile is built, whether a rule is in ``Features.rules``; no decision asks for a version.
 """
@@ -138,7 +138,7 @@ RULES: Final[Mapping[Rule, RuleFacts]] = {
 
 
 class FeaturesError(ValueError):
-    """--emulated-version or --feature-gates cannot be used; the text is kube-scheduler's, if it would refuse them as well."""
+    """--emulated-version or --feature-gates cannot be used; the text is kube-scheduler's, if it refuses them too."""
 
 
 class Features(msgspec.Struct, frozen=True):
@@ -296,7 +296,7 @@ def read_version(text: str) -> str:
 
 
 def version_for(server: str) -> str:
-    """The version whose rules an API server of this version (``v1.37.2-gke.1``) goes with: its own, else the nearest one."""
+    """The version whose rules go with an API server (``v1.37.2-gke.1``): its own, else the nearest one."""
     found = _VERSION.match(server)
     if found is None:
         return OLDEST

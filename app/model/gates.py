@@ -1,8 +1,8 @@
 """The feature gates of kube-scheduler 1.36 to 1.38 as data: what they are in each version, and what is done here.
 
-kube-scheduler takes the gates of all of Kubernetes, since tools set the same ones for every component. Those of other components
-change nothing here; they are listed so that a name which no component knows is a mistake. The columns of 1.38 are those of 1.37
-but for what its first alphas removed or locked.
+kube-scheduler takes the gates of all of Kubernetes, since tools set the same ones for every component. Those of other
+components change nothing here; they are listed so that a name which no component knows is a mistake. The columns of
+1.38 are those of 1.37 but for what its first alphas removed or locked.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,7 +18,7 @@ class GateInVersion(NamedTuple):
     default: bool
     #: Whether it can be set only to its default.
     locked: bool
-    #: ``ALPHA``, ``BETA``, empty for GA, as in kube-scheduler's metric; ``DEPRECATED``; empty for gates of other components.
+    #: ``ALPHA``, ``BETA``, ``DEPRECATED``, empty for GA, as in kube-scheduler's metric; empty for gates of others.
     stage: str
 
 
@@ -34,8 +34,8 @@ class Gate(NamedTuple):
     switches: bool = False
 
 
-#: Name; in each of VERSIONS stage, default (+ or -) and ``!`` if locked, or ``.`` if unknown; what is done here: the gate ``on`` or
-#: ``off``, or ``either``, or the ``same`` with both.
+#: Name; in each of VERSIONS stage, default (+ or -) and ``!`` if locked, or ``.`` if unknown; what is done here: the
+#: gate ``on`` or ``off``, or ``either``, or the ``same`` with both.
 _READ_HERE: Final = """
 ClearingNominatedNodeNameAfterBinding         beta+   beta+   beta+   on
 ComponentFlagz                                beta+   beta+   beta+   same

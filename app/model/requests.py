@@ -260,7 +260,8 @@ class _SumOf(_Sum):
 def _largest_sum(spec: PodSpec, status: StatusResources, defaults: Mapping[str, int]) -> Amounts:
     """The largest of what the spec, the allocated and the actuated resources add up to.
 
-    The spec does not count if the resize is infeasible. Sums that the kubelet has written for the whole pod take precedence.
+    The spec does not count if the resize is infeasible. Sums that the kubelet has written for the whole pod take
+    precedence.
     """
     sums = [] if status.infeasible else [_SumOf(status, defaults, _in_spec).pod(spec)]
     running = None if status.pod is None else status.pod.requests

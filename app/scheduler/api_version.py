@@ -1,7 +1,7 @@
-"""The API server's version, which says whose rules hold unless a flag does: read at the start, then watched for an upgrade.
+"""The API server's version, which says whose rules hold unless a flag does: read at the start, then watched.
 
-Servers of one cluster may differ for a while as they are upgraded one by one. A new version counts once it was answered several
-times in a row.
+Servers of one cluster may differ for a while as they are upgraded one by one. A new version counts once it was answered
+several times in a row.
 """
 
 import logging
@@ -62,7 +62,7 @@ class RulesChooser:
         self._sleep: Final = sleep
 
     async def choose(self) -> Features:
-        """The rules that hold for this process; those of OLDEST if the API server does not answer. Raises FeaturesError."""
+        """The rules that hold; those of OLDEST if the API server does not answer. Raises FeaturesError."""
         if self._version is not None:
             features = Features.of(self._version, self._gates)
             log.info("Deciding as kube-scheduler %s, as --emulated-version says", features)

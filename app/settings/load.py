@@ -241,8 +241,8 @@ def load(
     """Read a configuration from a file (``pathlib.Path``) or from its text (``str``).
 
     Raises ConfigurationError with all mistakes; those that ``Loaded.to_plain`` would report are among them if
-    ``capabilities`` says what each registered plugin implements. ``features``: None if they are not known yet, so that only
-    ``to_plain`` finds fields that need a gate.
+    ``capabilities`` says what each registered plugin implements. ``features``: None if they are not known yet, so that
+    only ``to_plain`` finds fields that need a gate.
     """
     if isinstance(source, str):
         return _load(source, name or "configuration", capabilities, features)

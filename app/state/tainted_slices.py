@@ -9,7 +9,7 @@ from app.state.lister import Lister
 
 
 class TaintedSlices(Lister[ResourceSlice]):
-    """Follows slices and rules: each slice as it is if no rule selects one of its devices, else with the rules' taints."""
+    """Follows slices and rules: each slice, with the taints of the rules that select some of its devices."""
 
     def __init__(self, slices: Lister[ResourceSlice], rules: Lister[DeviceTaintRule]) -> None:
         super().__init__()

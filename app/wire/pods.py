@@ -160,7 +160,7 @@ class PodDecoder(ObjectDecoder[Pod]):
 
     ``keep_raw`` says whether to keep the JSON of a pod with this template and these labels that has no node yet (for
     extenders), ``keep_bound_raw`` keeps that of the others (for the victims of a preemption that an extender wants to
-    see whole); both as strip_for_extender leaves it. ``sums_of_resize``: the rule of Kubernetes 1.37 for pods in a resize.
+    see whole); both as strip_for_extender leaves it. ``sums_of_resize``: the rule of Kubernetes 1.37 for a resize.
     """
 
     def __init__(

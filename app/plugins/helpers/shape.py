@@ -1,4 +1,4 @@
-"""The piecewise linear functions from utilization to scores that configurations have (docs/spec/plugins/node-resources-fit.md#score)."""
+"""Piecewise linear functions from utilization to scores (docs/spec/plugins/node-resources-fit.md#score)."""
 
 import itertools
 from collections.abc import Sequence

@@ -87,7 +87,7 @@ class _ClassCapacities:
             self._columns[2][slot] = free
 
     def places_with(self, size: int) -> tuple[npt.NDArray[np.int32], Int64]:
-        """Where a volume of ``size`` bytes can be provisioned: numbers of topologies, and the bytes that are free there."""
+        """Where a volume of ``size`` bytes can be made: numbers of topologies, and the bytes that are free there."""
         if self._columns is None:
             self._columns = (
                 np.array(self._limits, np.int64),
@@ -118,7 +118,7 @@ class Capacities:
         return mask
 
     def free(self, view: View, class_name: str, size: int) -> Int64:
-        """int64[n]: the most bytes that are free where a volume of ``size`` bytes can be provisioned; -1 where none can."""
+        """int64[n]: the most bytes that are free where a volume of ``size`` bytes can be made; -1 where none can."""
         found = self._known_classes().get(class_name)
         if found is None:
             return np.full(view.n, -1, np.int64)
@@ -190,7 +190,8 @@ class Provisioning:
     def free(self, view: View, wanted: Delayed) -> Int64 | None:
         """int64[n]: bytes that are free where a volume for the claim can be provisioned, -1 where none can.
 
-        None if the driver does not report capacity. If several capacities fit, kube-scheduler takes any; here it is the largest.
+        None if the driver does not report capacity. If several capacities fit, kube-scheduler takes any; here it is the
+        largest.
         """
         size = self._counted(wanted)
         if size is None:

@@ -1,7 +1,7 @@
 """Scores nodes by the storage that a pod's claims would use there (Kubernetes 1.37; KEP-4049).
 
-Claims that would be bound to existing volumes count first; on nodes without any, those that would be provisioned where the
-driver reports capacity. For each storage class the part that is used is scored, and the mean of the classes counts.
+Claims that would be bound to existing volumes count first; on nodes without any, those that would be provisioned where
+the driver reports capacity. For each storage class the part that is used is scored, and the mean of the classes counts.
 """
 
 from typing import Final
@@ -23,7 +23,7 @@ _FULL: Final = 100
 
 
 class _OfClass:
-    """What one storage class would use on each row: ``requested`` and ``capacity`` in bytes, int64[n]; ``used``: bool[n]."""
+    """What one class would use on each row: ``requested`` and ``capacity`` in bytes, int64[n]; ``used``: bool[n]."""
 
     def __init__(self, n: int) -> None:
         self.requested: Final[Int64] = np.zeros(n, np.int64)

@@ -86,7 +86,7 @@ _NOW_AND_THEN: Final = 16
 
 
 class Alternative(NamedTuple):
-    """A profile in which the settings of these plugins are kube-scheduler's defaults, or these rules of another version do not hold."""
+    """A profile in which these plugins have kube-scheduler's defaults, or these rules do not hold."""
 
     plugins: tuple[str, ...]
     framework: Framework
