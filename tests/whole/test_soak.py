@@ -34,13 +34,18 @@ def test_what_waiting_pods_hold_for_a_while_is_no_growth():
     ("change", "said"),
     [
         ({"memory": 103.1}, "memory: 100.0 MiB after 10 minutes, 103.1 MiB later"),
-        ({"files": 51}, "files: at most 50 in the first 10 minutes, 51 later"),
-        ({"tasks": 41}, "tasks: at most 40 in the first 10 minutes, 41 later"),
+        ({"files": 51}, "files: at most 50 in the first 10 minutes, 51 and more at the end"),
+        ({"tasks": 41}, "tasks: at most 40 in the first 10 minutes, 41 and more at the end"),
         ({"queue": 7}, "queue: at most 3 pods in the first minutes, 7 later"),
     ],
 )
 def test_growth_is_told(change, said):
-    assert growth(samples(QUIET._replace(**change)), 10) == [said]
+    assert growth(samples(*[QUIET._replace(**change)] * 2), 10) == [said]
+
+
+def test_connections_that_are_idle_for_a_while_are_no_growth():
+    assert growth(samples(QUIET._replace(files=60), QUIET, QUIET, QUIET), 5) == []
+    assert growth(samples(*[QUIET._replace(files=60)] * 3), 5) != []
 
 
 def test_a_minute_without_bindings_is_told():
