@@ -2,7 +2,7 @@
 
 Nodes, pods and services come and go, nodes report, pods are preempted, others fit nowhere, and every fourth pod is decided by an
 extender that fails in each of its ways every three minutes. At the end of a quiet part of each minute the scheduler is measured: what it
-holds then is what it keeps. The run fails if that grows after the first ten minutes.
+holds then is what it keeps. The run fails if that grows after the first minutes.
 """
 
 import asyncio
@@ -441,7 +441,12 @@ def _folder(logs: Path | None) -> Iterator[Path]:
 @click.option("--nodes", default=5000)
 @click.option("--existing", default=10_000, help="Pods that run all the time.")
 @click.option("--rate", default=20, help="Pods a second.")
-@click.option("--settle", default=10.0, metavar="MINUTES", help="Nothing may grow after them.")
+@click.option(
+    "--settle",
+    default=20.0,
+    metavar="MINUTES",
+    help="Nothing may grow after them. Histories of 4096 pods are kept, and events for up to twelve minutes.",
+)
 @click.option("--minute", default=60.0, metavar="SECONDS", help="Shorter ones are for a try.")
 @click.option("--real", is_flag=True, help="etcd and kube-apiserver of $KUBEBUILDER_ASSETS.")
 @click.option("--logs", type=click.Path(path_type=Path), help="Keep logs in this new folder.")
