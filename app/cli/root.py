@@ -36,6 +36,7 @@ _COMMANDS: Final = {
         "check_extender", "Call extenders and print problems of their answers."
     ),
     "simulate": _Entry("simulate", "Show where a workload would go in the cluster of a dump."),
+    "replay": _Entry("replay", "Let a recorded scheduler decide once more, and compare."),
     "shadow": _Entry("shadow", "Judge the decisions of a cluster's scheduler; write nothing."),
     "explain": _Entry("explain", "Say why a pod is where it is, or why it is pending."),
     "why": _Entry("why", "Say in a line why pods are pending."),

@@ -72,6 +72,15 @@ def serving_flags() -> Iterator[Flag]:
     yield from _access_flags()
 
 
+def _recording_flags() -> Iterator[Flag]:
+    yield text_flag(
+        "--record",
+        "Recording",
+        "Record all that happens into files in this directory, for the command replay.",
+        metavar="DIR",
+    )
+
+
 def _access_flags() -> Iterator[Flag]:
     for name, text in {
         "--client-ca-file": "Authorities of client certificates; without them client certificates are not used.",
@@ -196,6 +205,7 @@ def _options(given: Mapping[str, Any]) -> RunOptions:
         flags=_flags(given, serving),
         version=version,
         features=gates,
+        record=Path(given["record"]) if given.get("record") else None,
     )
 
 
@@ -224,7 +234,7 @@ command: Final = version_option(
     FlagCommand(
         "run",
         callback=_run,
-        params=[*flags(), *serving_flags()],
+        params=[*flags(), *serving_flags(), *_recording_flags()],
         help="Run the scheduler until SIGTERM (exit status 0) or until its lease is lost (1).\n\n"
         "Takes kube-scheduler's flags; those without a meaning here are accepted with a warning.",
         context_settings={"token_normalize_func": with_dashes},

@@ -12,6 +12,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+import numpy as np
+
 from app.cycle.attempt import Attempt, Choice
 from app.cycle.pod_cycle import Gone, Outcome, Placed, Preempt, Rejected, schedule, take
 from app.framework.runner import Framework
@@ -27,6 +29,7 @@ from app.scheduler.extender_cycle import Choose, ExtenderCycle
 from app.scheduler.failures import GONE, FailureHandler
 from app.scheduler.group_cycle import GroupCycle
 from app.scheduler.parts import Parts
+from app.scheduler.recording import Recorder
 from app.scheduler.shadow_extenders import ShadowExtenders
 from app.scheduler.slots import Slots, Work
 from app.state.queue.active_queue import Admits
@@ -171,8 +174,11 @@ class PodCycle:
         binder: Binder,
         failures: FailureHandler,
         extenders: ExtenderCycle | None,
+        asking: np.random.Generator | None = None,
         shadows: ShadowExtenders | None = None,
+        recorder: Recorder | None = None,
     ) -> None:
+        """``asking``: from which attempts that ask extenders draw, so that they do not change the draws of others."""
         self._state: Final = parts.state
         self._frameworks: Final = frameworks
         self._binder: Final = binder
@@ -182,11 +188,14 @@ class PodCycle:
         self._emit: Final = parts.sink
         self._clock: Final = parts.clock
         self._rng: Final = parts.rng
+        self._asking: Final = parts.rng if asking is None else asking
+        self._recorder: Final = recorder
 
     def attempt(self, queued: QueuedPod) -> Attempt | None:
         """An attempt for a popped pod; None if the pod must not be tried."""
         pod = queued.pod
-        attempt = take(self._state, self._frameworks, queued, self._rng)
+        rng = self._asking if queued.lane else self._rng
+        attempt = take(self._state, self._frameworks, queued, rng)
         if attempt is not None:
             if logs.enabled(3):
                 logs.info(log, "Attempting to schedule pod", v=3, pod=pod.key)
@@ -222,6 +231,7 @@ class PodCycle:
             before = self._state.changes
             return self._preempt_later(queued, attempt, outcome, started, chosen, before)
         else:
+            self._note_unfit(queued, outcome)
             await self._failures.unfit(queued, attempt, outcome.diagnosis, started)
         return None
 
@@ -242,15 +252,22 @@ class PodCycle:
             steps = schedule(self._state, queued, attempt, started=started, chosen=chosen)
             outcome = await drive(steps)
         if isinstance(outcome, Preempt):
+            self._note_unfit(queued, outcome)
             await self._failures.unfit(queued, attempt, outcome.diagnosis, started)
         else:
             self._settle(queued, attempt.framework.profile_name, outcome, started)
+
+    def _note_unfit(self, queued: QueuedPod, outcome: Preempt) -> None:
+        if self._recorder is not None:
+            self._recorder.unfit(queued, outcome.diagnosis)
 
     def _settle(self, queued: QueuedPod, profile: str, outcome: Outcome, started: float) -> None:
         match outcome:
             case Placed(assumed, waits):
                 self._binder.start(assumed, waits)
             case Rejected():
+                if self._recorder is not None:
+                    self._recorder.rejected(queued, outcome.status.message)
                 self._rejected(queued, profile, outcome, started)
             case Gone(pod):
                 self._failures.given_up(pod, GONE)

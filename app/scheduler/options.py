@@ -26,5 +26,7 @@ class RunOptions(msgspec.Struct, frozen=True):
     version: str | None = OLDEST
     #: The feature gates that are set, or the names of those that are on.
     features: Mapping[str, bool] | frozenset[str] = frozenset()
+    #: The directory into which all that happens is recorded; None: nothing is.
+    record: Path | None = None
     #: Seed of the random numbers for ties and jitter; None draws one.
     seed: int | None = None

@@ -13,6 +13,7 @@ from app.model.clock import Clock
 from app.observe.events import Sink
 from app.observe.telemetry import Telemetry
 from app.runtime.tasks import Spawn
+from app.scheduler.recording import Recorder
 from app.state.scheduler_state import SchedulerState
 
 
@@ -37,7 +38,8 @@ class Budgets(NamedTuple):
 class Runtime:
     """Owner of the tasks, time, random numbers, and where events are reported. One per process.
 
-    ``budgets``: the memory for what waits.
+    ``budgets``: the memory for what waits. ``recorder``: what records all that happens, if anything does.
+    ``version``: of aiokube-scheduler.
     """
 
     group: asyncio.TaskGroup
@@ -45,6 +47,8 @@ class Runtime:
     rng: np.random.Generator
     telemetry: Telemetry
     budgets: Budgets
+    recorder: Recorder | None = None
+    version: str = ""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -24,6 +24,7 @@ from app.observe.events import PreemptionFinished, PreemptionStarted, VictimEvic
 from app.observe.pod_events import PodEvents
 from app.runtime.tasks import Limiter
 from app.scheduler.parts import Parts
+from app.scheduler.recording import Recorder
 from app.scheduler.status_patches import StatusPatch, StatusPatcher
 from app.state.queue.queued_pod import GATED
 from app.state.scheduler_state import SchedulerState
@@ -63,6 +64,7 @@ class Evictor:
         patcher: StatusPatcher,
         stop_unbound: Callable[[str], bool],
         decided: Callable[[Eviction], None],
+        recorder: Recorder | None = None,
     ) -> None:
         """``stop_unbound`` stops a pod, by uid, that is not bound yet; it returns False if there is none or it is too late.
 
@@ -77,6 +79,7 @@ class Evictor:
         self._spawn: Final = parts.spawn
         self._stop_unbound: Final = stop_unbound
         self._decided: Final = decided
+        self._recorder: Final = recorder
         self._slots: Final = asyncio.Semaphore(MAX_EVICTING)
         self.preemptions: Final = Limiter(MAX_PREEMPTING)
 
@@ -89,6 +92,8 @@ class Evictor:
         if not staying:
             return
         self._decided(eviction)
+        if self._recorder is not None:
+            eviction = self._recorder.evicting(eviction)
         self._emit(PreemptionStarted(preemptor, eviction.node_name, victims))
         eviction.progress.begin(eviction.uid)
         self.preemptions.add(1)

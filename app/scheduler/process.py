@@ -26,6 +26,7 @@ import msgspec
 import numpy as np
 
 from app.extender.chain import ExtenderChain
+from app.extender.events import Sink
 from app.extender.memory import AnswerMemory
 from app.kube.client import ClientLimits, KubeClient
 from app.kube.connection import Connection, user_agent
@@ -53,6 +54,7 @@ from app.scheduler.election.rules import ElectionSettings, request_timeout
 from app.scheduler.extenders import make_chain
 from app.scheduler.options import RunOptions
 from app.scheduler.parts import ApiServer, Budgets, Runtime
+from app.scheduler.recording import Recorder
 from app.scheduler.shadow_extenders import MAX_CALLS
 from app.scheduler.wiring import Scheduler
 from app.serving.checks import Check
@@ -161,6 +163,7 @@ class Process:
         self._telemetry.histories.keep_bodies(bodies.calls, bodies.max_bytes)
         self._limits: Final = take_limits()
         self._large_answers: Final = AnswerMemory(self._limits.memory)
+        self._recorder: Final = None if options.record is None else Recorder(options.record, clock)
         self._budgets: Final = Budgets.within(self._limits.memory // _PART_FOR_WAITING)
         self._credential_failures: Final = CredentialFailures()
         self._elector: LeaseElector | None = None
@@ -198,6 +201,9 @@ class Process:
                 raise _Finished  # noqa: TRY301 - ends the eternal tasks of the group
         except* _Finished:
             pass
+        finally:
+            if self._recorder is not None:
+                await asyncio.to_thread(self._recorder.end)
         return status
 
     async def _run(
@@ -337,7 +343,7 @@ class Process:
             connection,
             agent=_agent("scheduler"),
             limits=ClientLimits(qps, burst, exchanges=writes + 32),
-            observer=observer,
+            observer=observer if self._recorder is None else self._recorder.observer(observer),
             failures=failures,
         )
         events = KubeClient(
@@ -362,7 +368,7 @@ class Process:
     async def _extenders(self) -> AsyncIterator[ExtenderChain]:
         chain = make_chain(
             self._settings,
-            (self._telemetry.on_extender, self._telemetry.on_shadow),
+            (self._on_extender(), self._telemetry.on_shadow),
             self.may_write,
             self._large_answers,
             self._labels_of_namespace,
@@ -374,6 +380,10 @@ class Process:
             yield chain
         finally:
             await chain.close()
+
+    def _on_extender(self) -> Sink:
+        sink = self._telemetry.on_extender
+        return sink if self._recorder is None else self._recorder.extender_sink(sink)
 
     def _labels_of_namespace(self, name: str) -> Labels | None:
         """None for a namespace that is not known."""
@@ -431,7 +441,15 @@ class Process:
         return Scheduler(
             self._loaded,
             classes,
-            runtime=Runtime(group, self._clock, self._child_rng(), self._telemetry, self._budgets),
+            runtime=Runtime(
+                group,
+                self._clock,
+                self._child_rng(),
+                self._telemetry,
+                self._budgets,
+                self._recorder,
+                _version(),
+            ),
             api=ApiServer(client, events, self.may_write),
             chain=chain,
             max_unschedulable_seconds=self._options.max_unschedulable_seconds,

@@ -94,10 +94,11 @@ def build_state(
     notify: Callable[[], None] = lambda: None,
     features: Features = RECORDED,
     extended: bool = False,
+    make_state: Callable[..., SchedulerState] = SchedulerState,
 ) -> tuple[SchedulerState, Mapping[str, Framework]]:
     """An empty state, and the frameworks by scheduler name. Raises PluginError.
 
-    ``notify``: see SchedulerState. ``extended``: whether there are extenders.
+    ``notify``: see SchedulerState. ``extended``: whether there are extenders. ``make_state`` is called as SchedulerState.
     """
     table, cluster, pods = NodeTable(), Cluster(), dict[str, Pod]()
     nominator = Nominator(pods)
@@ -116,7 +117,7 @@ def build_state(
         )
         for profile in profiles
     }
-    state = SchedulerState(
+    state = make_state(
         cache=Cache(table),
         cluster=cluster,
         pods=pods,

@@ -44,13 +44,16 @@ from app.scheduler.parts import ApiServer, Parts, Runtime
 from app.scheduler.permits import WaitingPods
 from app.scheduler.preemption import Evictor, ExtenderPreemption
 from app.scheduler.profiles import build_state, plugin_names, with_gang_scheduling
+from app.scheduler.recording import RecordedState
 from app.scheduler.releases import Releases
 from app.scheduler.reports import Reports
 from app.scheduler.serial_extenders import SerialGate, lanes
 from app.scheduler.shadow_extenders import ShadowExtenders
 from app.scheduler.status_patches import StatusPatcher
+from app.scheduler.trace import Header
 from app.serving.debugger import CacheDebugger
 from app.settings.defaults import IN_TREE_CAPABILITIES
+from app.settings.dump import to_yaml
 from app.settings.load import Loaded
 from app.state.queue.backoff_queue import RetryTimes
 from app.state.queue.scheduling_queue import SchedulingQueue
@@ -109,6 +112,9 @@ class Scheduler:
         self._runtime: Final = runtime
         self._clock: Final = runtime.clock
         self._rng: Final = runtime.rng
+        #: For what is decided, apart from delays, so that it can be repeated: without extenders, and with them.
+        self._decisions, self._asking = runtime.rng.spawn(2)
+        self._recorder: Final = runtime.recorder
         self._telemetry: Final = runtime.telemetry
         self._api: Final = api
         self.chain: Final = chain
@@ -123,7 +129,7 @@ class Scheduler:
         if kinds.GROUP_GATES[0] in features:
             self.state.cluster.pod_groups.preempt_whole(gate=_WHOLE_PREEMPTION in features)
         self.parts: Final = Parts(
-            self.state, self._clock, self._rng, self._spawn, self._telemetry.on
+            self.state, self._clock, self._decisions, self._spawn, self._telemetry.on
         )
         self.flusher: Final = QueueFlusher(self.state, self._clock, self._wake)
 
@@ -151,6 +157,17 @@ class Scheduler:
         self.binder: Final = self._make_binder()
         self.loop: Final = self._make_loop(profiles)
         self.informers: Final = self._make_informers(plugin_names(profiles), features)
+        if self._recorder is not None:
+            header = Header(
+                version=self._runtime.version,
+                configuration=to_yaml(self.settings),
+                rules=features.version,
+                gates=sorted(features.gates),
+                max_unschedulable_seconds=max_unschedulable_seconds,
+                began=self._clock.wall(),
+                first=True,
+            )
+            self._recorder.begin(header, self.state, self._decisions)
         self.debugger: Final = CacheDebugger(
             self.state,
             nodes=lambda: self.watched("Node"),
@@ -179,13 +196,16 @@ class Scheduler:
                 in_flight_budget=budgets.in_flight_events,
                 pending_budget=budgets.pending_events,
             ),
-            rng=self._rng,
+            rng=self._decisions,
             waiting=self.waiting,
             clock=self._clock,
             probe=self._telemetry.probe,
             notify=self._notify,
             features=self.features,
             extended=bool(self.chain),
+            make_state=SchedulerState
+            if self._recorder is None
+            else functools.partial(RecordedState, self._recorder),
         )
 
     def _group_of(self, pod: Pod) -> GroupKey | None:
@@ -305,6 +325,7 @@ class Scheduler:
             patcher=self.patcher,
             stop_unbound=self._stop_unbound,
             decided=self.shadows.preempting,
+            recorder=self._recorder,
         )
 
     def _make_effects(self) -> ApiEffects:
@@ -356,7 +377,9 @@ class Scheduler:
                 binder=self.binder,
                 failures=self.failures,
                 extenders=extenders,
+                asking=self._asking,
                 shadows=self.shadows if self.chain.shadows else None,
+                recorder=self._recorder,
             ),
             groups=self.groups,
             extenders=extenders,
@@ -380,7 +403,7 @@ class Scheduler:
             self.chain,
             self.state.table,
             percentages=_percentages(profiles),
-            rng=self._rng,
+            rng=self._asking,
             retries=self.retries,
             serial=SerialGate(self.chain.extenders, self.flusher.notify, self._group_of),
             before_asking=self.releases.before_asking,

@@ -75,6 +75,10 @@ class Cache:
         """Whether the pod is assumed and not yet confirmed."""
         return uid in self._assumed
 
+    def assumed_pods(self) -> Iterator[Pod]:
+        """The pods that are assumed and not yet confirmed."""
+        return (self._pods[uid] for uid in self._assumed)
+
     @property
     def assumes_any(self) -> bool:
         """Whether any pod is assumed."""

@@ -4,6 +4,7 @@ SchedulerState stores the objects; plugins read them. Each lister has a version,
 can be kept until it changes.
 """
 
+from collections.abc import Iterable
 from typing import Any, Final, TypeVar
 
 from app.model.devices import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
@@ -85,6 +86,14 @@ class Cluster:
     def lister(self, kind: type[T]) -> Lister[T]:
         """The lister of a kind. Raises KeyError for other kinds."""
         return self._by_kind[kind]
+
+    def kinds(self) -> Iterable[type[Named]]:
+        """All kinds but pods and nodes."""
+        return self._by_kind.keys()
+
+    def listers(self) -> Iterable[Lister[Any]]:
+        """The listers of all kinds."""
+        return self._by_kind.values()
 
     @property
     def assumed(self) -> AssumedVolumes:

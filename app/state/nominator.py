@@ -90,6 +90,12 @@ class Nominator:
         """The pods nominated to a node, in the order of their nomination."""
         return list(self._pods_on.get(node_name, {}).values())
 
+    def all_nominations(self) -> Iterator[tuple[Pod, str]]:
+        """All nominated pods with their nodes."""
+        for node_name, pods in self._pods_on.items():
+            for pod in pods.values():
+                yield pod, node_name
+
     def changed_since(self, version: int) -> Iterator[str] | None:
         """The nodes whose nominated pods have changed after ``version``; None if this is no longer known."""
         if version < self._forgotten:

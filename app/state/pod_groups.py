@@ -4,7 +4,7 @@ SchedulerState keeps this up to date. A group is known as long as it has a pod, 
 """
 
 import functools
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final
 
 from app.model.pod import Pod
@@ -176,6 +176,11 @@ class PodGroups:
         """The path at which the API server serves a kind; empty if it does not."""
         served = self._served.get(kind)
         return "" if served is None else served()
+
+    @property
+    def kinds(self) -> Iterable[type[AnyPodGroup]]:
+        """The kinds that are watched."""
+        return self._served.keys()
 
     @property
     def count(self) -> int:

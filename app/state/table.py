@@ -113,6 +113,11 @@ class NodeTable:
         self._named_at = -1
 
     @property
+    def free_rows(self) -> Sequence[int]:
+        """The rows without a name, in the order of which the last is used first."""
+        return self._free
+
+    @property
     def surroundings(self) -> tuple[int, int]:
         """Changes with every change of an object other than a pod, and of the pods on rows that have affinity terms."""
         return self.changes_around, self.terms.changes

@@ -1,0 +1,229 @@
+"""The files of a recording: blocks of records, compressed, with checksums (docs/replay.md has the format).
+
+A file begins with MAGIC, whose last byte is the version. A block is its length (4 bytes, big endian), the CRC-32 of what
+follows, and a zstd frame with records, each a length (4 bytes) and an array in MessagePack. The first record of a file is its
+Header, then come a checkpoint (``Op.ROWS`` to ``Op.CHECKPOINT``) and what happened, in order. No length is believed before it is
+compared with a limit.
+"""
+
+import enum
+import struct
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+import msgspec
+import zstandard
+
+from app.model.objects import OwnerReference, PodCondition, PodResourceClaimStatus
+from app.model.requests import PodResources
+
+MAGIC: Final = b"aiokube-trace\x00\x00\x01"
+#: How files are named: by number.
+SUFFIX: Final = ".aktrace"
+
+#: The largest block, compressed and not, in bytes, and the largest record.
+MAX_COMPRESSED: Final = 8 << 20
+MAX_BLOCK: Final = 16 << 20
+MAX_RECORD: Final = 4 << 20
+_LEVEL: Final = 3
+_BLOCK_HEAD: Final = struct.Struct(">II")
+_LENGTH: Final = struct.Struct(">I")
+
+
+class Op(enum.StrEnum):
+    """The kinds of records; what follows each in its array is in docs/replay.md."""
+
+    # What records refer to by number, and the checkpoint.
+    TEMPLATE = "T"
+    LABELS = "L"
+    ROWS = "N"
+    OBJECT = "O"
+    POD = "P"
+    ASSUMED = "A"
+    NOMINATED = "M"
+    CHECKPOINT = "E"
+    # What came in.
+    CHANGED = "c"
+    POD_CHANGED = "p"
+    DELETED = "x"
+    LISTED = "l"
+    LISTED_PODS = "q"
+    # What the queue and the cycles did.
+    FLUSH = "f"
+    ACTIVATE = "v"
+    REFRESH_LANES = "R"
+    POP = "o"
+    POP_GROUP = "g"
+    ASSUME = "a"
+    UNFIT = "u"
+    REJECTED = "r"
+    DONE = "n"
+    DROP = "d"
+    FAIL = "F"
+    FORGET = "k"
+    FREED = "e"
+    BOUND = "b"
+    GONE = "U"
+    # What went out, and what was answered.
+    EVICT = "V"
+    EVICTION = "y"
+    CALL = "X"
+    REQUEST = "w"
+
+
+class Header(msgspec.Struct, frozen=True):
+    """What a recording was made with."""
+
+    #: Of aiokube-scheduler.
+    version: str
+    #: The configuration file's text; empty for the defaults.
+    configuration: str
+    #: The version whose rules hold, and the feature gates that are on.
+    rules: str
+    gates: list[str]
+    #: See RunOptions.
+    max_unschedulable_seconds: float
+    #: Seconds since the epoch at which the file begins.
+    began: float
+    #: Whether it begins with the process: the queue was empty.
+    first: bool
+    #: Whether records are missing before this file.
+    gap: bool = False
+    #: The kinds of pod groups that are watched, and the paths at which they are served.
+    groups: dict[str, str] = {}
+
+
+class PodRecord(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A pod; ``template`` and ``labels`` are numbers of Op.TEMPLATE and Op.LABELS in the same file."""
+
+    namespace: str
+    name: str
+    uid: str
+    template: int
+    labels: int
+    resource_version: str
+    generation: int
+    deletion_timestamp: str | None
+    leaves_at_once: bool
+    owner: OwnerReference | None
+    node_name: str
+    pod_group_name: str
+    nominated_node_name: str
+    phase: str
+    conditions: tuple[PodCondition, ...]
+    start_time: float | None
+    resized: PodResources | None
+    claim_statuses: tuple[PodResourceClaimStatus, ...]
+    extended_claim_status: bytes
+
+
+class TraceError(Exception):
+    """A recording cannot be read, or not further; the text is for the user."""
+
+
+class BlockWriter:
+    """Writes blocks into one file."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises OSError."""
+        self._file: BinaryIO = path.open("wb")
+        self._file.write(MAGIC)
+        self._compressor: Final = zstandard.ZstdCompressor(level=_LEVEL)
+        #: Bytes written.
+        self.size = len(MAGIC)
+
+    def write(self, records: list[bytes]) -> None:
+        """Writes a block. Raises OSError."""
+        plain = b"".join([_LENGTH.pack(len(record)) + record for record in records])
+        packed = self._compressor.compress(plain)
+        self._file.write(_BLOCK_HEAD.pack(len(packed), zlib.crc32(packed)) + packed)
+        self._file.flush()
+        self.size += _BLOCK_HEAD.size + len(packed)
+
+    def close(self) -> None:
+        """Closes the file. Raises OSError."""
+        self._file.close()
+
+
+def read_records(path: Path) -> Iterator[list[Any]]:
+    """The records of a file, but the header first as [Header]. Raises TraceError at the first byte that is not right."""
+    try:
+        with path.open("rb") as file:
+            yield from _records(path, file)
+    except OSError as error:
+        raise TraceError(f"{path}: {error.strerror or error}") from error
+
+
+def _records(path: Path, file: BinaryIO) -> Iterator[list[Any]]:
+    magic = file.read(len(MAGIC))
+    if magic[:-1] != MAGIC[:-1]:
+        raise TraceError(f"{path}: this is no recording")
+    if magic != MAGIC:
+        known, found = MAGIC[-1], magic[-1]
+        raise TraceError(f"{path}: version {found} of the format; this program reads {known}")
+    header = False
+    number = 0
+    while head := file.read(_BLOCK_HEAD.size):
+        number += 1
+        for record in _block(f"{path}, block {number}", head, file):
+            if not header:
+                try:
+                    yield [msgspec.msgpack.decode(record, type=Header)]
+                except msgspec.DecodeError as error:
+                    raise TraceError(f"{path}: the header cannot be read: {error}") from error
+                header = True
+                continue
+            try:
+                yield _DECODER.decode(record)
+            except (msgspec.DecodeError, RecursionError) as error:
+                text = f"{path}, block {number}: a record cannot be read: {error}"
+                raise TraceError(text) from error
+
+
+def _block(where: str, head: bytes, file: BinaryIO) -> Iterator[bytes]:
+    if len(head) < _BLOCK_HEAD.size:
+        raise TraceError(f"{where}: it is cut off")
+    size, checksum = _BLOCK_HEAD.unpack(head)
+    if size > MAX_COMPRESSED:
+        raise TraceError(f"{where}: it says it has {size} bytes, more than any has")
+    packed = file.read(size)
+    if len(packed) < size:
+        raise TraceError(f"{where}: it is cut off")
+    if zlib.crc32(packed) != checksum:
+        raise TraceError(f"{where}: it is damaged (its checksum is another)")
+    plain = _unpacked(where, packed)
+    at = 0
+    while at < len(plain):
+        if at + _LENGTH.size > len(plain):
+            raise TraceError(f"{where}: its last record is cut off")
+        [length] = _LENGTH.unpack_from(plain, at)
+        at += _LENGTH.size
+        if length > min(MAX_RECORD, len(plain) - at):
+            raise TraceError(f"{where}: a record says it has {length} bytes, more than there are")
+        yield plain[at : at + length]
+        at += length
+
+
+def _unpacked(where: str, packed: bytes) -> bytes:
+    try:
+        known = zstandard.frame_content_size(packed)
+        if not 0 <= known <= MAX_BLOCK:
+            raise TraceError(f"{where}: it says it unpacks to more than {MAX_BLOCK} bytes")
+        return zstandard.ZstdDecompressor(max_window_size=MAX_BLOCK).decompress(packed)
+    except zstandard.ZstdError as error:
+        raise TraceError(f"{where}: it cannot be unpacked: {error}") from error
+
+
+_DECODER: Final = msgspec.msgpack.Decoder(list[Any])
+
+
+def files_of(trace: Path) -> list[Path]:
+    """The files of a recording in order: those of a directory, or the one. Raises TraceError."""
+    if not trace.is_dir():
+        return [trace]
+    found = sorted(trace.glob(f"*{SUFFIX}"))
+    if not found:
+        raise TraceError(f"{trace}: there is no recording in it")
+    return found
