@@ -1,0 +1,289 @@
+"""Recordings of simulated histories: they replay as recorded, in part and as a whole, and damaged ones say so."""
+
+import contextlib
+import functools
+import itertools
+import random
+import struct
+import threading
+import zlib
+
+import msgspec
+import numpy as np
+import pytest
+import zstandard
+from click.testing import CliRunner
+
+from app.cli.replay import command
+from app.plugins import registry
+from app.scheduler import process, recording, trace
+from app.scheduler.options import RunOptions
+from app.scheduler.recording import Recorder
+from app.scheduler.trace import MAGIC, BlockWriter, Op, TraceError, files_of, read_records
+from app.tools.replay.run import replay
+from tests.core.scheduler.full_state import CONFIG, FullState
+from tests.histories import history
+from tests.histories.playing import play
+
+CLASSES = registry.registry(())
+#: Histories with plain pods, preemption, volumes, extenders, gangs and restarts.
+SEEDS = (1, 2, 3, 8, 17)
+
+
+def again(folder, most=1):
+    return replay(folder, CLASSES, most=most, look=lambda _: None)
+
+
+def recorded(base, seeds, monkeypatch, **limits):
+    """Plays histories; a folder for each life of each process."""
+    folders = (base / f"{number:03}" for number in itertools.count())
+    monkeypatch.setattr(history, "RunOptions", lambda **o: RunOptions(record=next(folders), **o))
+    monkeypatch.setattr(process, "Recorder", functools.partial(Recorder, **limits))
+    assert not [outcome.violations for outcome in play(seeds) if outcome.violations]
+    return [folder for folder in sorted(base.iterdir()) if list(folder.glob("*.aktrace"))]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        return recorded(tmp_path_factory.mktemp("histories"), SEEDS, patch)
+
+
+@pytest.fixture(scope="module")
+def largest(folders):
+    """The recording with the most decisions that are repeated."""
+    return max(folders, key=lambda folder: again(folder).decisions)
+
+
+def test_every_decision_is_as_recorded_twice(folders):
+    results = [again(folder) for folder in folders]
+    assert [(r.differences, r.incomplete, r.gaps) for r in results] == [([], "", 0)] * len(folders)
+    assert sum(result.decisions for result in results) > 20
+    assert sum(result.adopted for result in results) > 5
+    assert [again(folder).hash for folder in folders] == [result.hash for result in results]
+
+
+def test_files_of_bounded_size_can_be_read_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(recording, "BLOCK_BYTES", 2000)
+    folders = recorded(tmp_path, SEEDS[:3], monkeypatch, file_bytes=3000, max_files=5)
+    several = [folder for folder in folders if len(files_of(folder)) > 2]
+    assert several
+    assert all(len(files_of(folder)) <= 5 for folder in folders)
+    for folder in several:
+        assert (again(folder).differences, again(folder).incomplete) == ([], "")
+        for file in files_of(folder)[1:]:
+            assert (again(file).differences, again(file).incomplete) == ([], "")
+
+
+# ---------------------------------------------------------------- differences
+
+
+def rewritten(source, target, change):
+    """A copy of a recording in which ``change`` has changed the records."""
+    target.mkdir()
+    for file in files_of(source):
+        writer = BlockWriter(target / file.name)
+        records = list(read_records(file))
+        header = msgspec.msgpack.encode(records[0][0])
+        changed = [record for record in map(change, records[1:]) if record is not None]
+        writer.write([header, *(msgspec.msgpack.encode(record) for record in changed)])
+        writer.close()
+    return target
+
+
+def test_the_first_decision_that_differs_is_named(largest, tmp_path):
+    """As if the scheduler had chosen another node than it would now."""
+    seen = []
+
+    def change(record):
+        if record[0] == Op.ASSUME and not seen:
+            seen.append(record[2])
+            return [*record[:2], "elsewhere"]
+        return record
+
+    other = rewritten(largest, tmp_path / "other", change)
+    [difference] = again(other).differences
+    assert difference.recorded == "goes to node elsewhere"
+    assert difference.replayed == f"goes to node {seen[0]}"
+    result = CliRunner().invoke(command, [str(other)])
+    assert result.exit_code == 1
+    assert f"pod {difference.pod}\n  recorded: goes to node elsewhere\n" in result.stdout
+
+
+def test_a_change_that_was_not_told_shows(largest, tmp_path):
+    """A decision follows from what came in: without the nodes there is none."""
+    gone = rewritten(
+        largest, tmp_path / "gone", lambda r: None if r[:1] == ["l"] and r[2] == "Node" else r
+    )
+    assert again(gone).differences
+
+
+def test_the_command_says_that_all_is_as_recorded(largest):
+    result = CliRunner().invoke(command, [str(largest), "-o", "json"])
+    found = msgspec.json.decode(result.stdout)
+    assert (result.exit_code, found["differences"]) == (0, [])
+    assert found["hash"] == again(largest).hash
+    assert found["records"]["POP"] >= found["decisions"] > 0
+
+
+# ---------------------------------------------------------------- bad input
+
+
+def test_a_recording_that_is_cut_off_anywhere(largest, tmp_path):
+    whole = files_of(largest)[0].read_bytes()
+    for length in sorted({*range(0, len(whole), max(1, len(whole) // 40)), 5, 17, 20, 30}):
+        cut = tmp_path / f"{length}.aktrace"
+        cut.write_bytes(whole[:length])
+        answer = CliRunner().invoke(command, [str(cut)])
+        said = ("cut off", "no recording", "empty")
+        assert answer.exit_code in {0, 2}
+        assert any(text in answer.output for text in said), answer.output
+        assert answer.exit_code or "differences   0" in answer.stdout
+
+
+def test_a_damaged_block(largest, tmp_path):
+    data = bytearray(files_of(largest)[0].read_bytes())
+    data[-20] ^= 1
+    file = tmp_path / "damaged.aktrace"
+    file.write_bytes(data)
+    with pytest.raises(TraceError, match="its checksum is another"):
+        list(read_records(file))
+    result = CliRunner().invoke(command, [str(file)])
+    assert "its checksum is another" in result.output
+
+
+def block(payload, size=None, checksum=None):
+    head = struct.pack(
+        ">II",
+        len(payload) if size is None else size,
+        zlib.crc32(payload) if checksum is None else checksum,
+    )
+    return head + payload
+
+
+def packed(plain):
+    return zstandard.ZstdCompressor().compress(plain)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "this is no recording"),
+        (b"PK\x03\x04" + b"x" * 50, "this is no recording"),
+        (MAGIC[:-1] + b"\x02", "version 2 of the format; this program reads 1"),
+        (MAGIC, "it is empty"),
+        (MAGIC + b"\xff\xff\xff\xff\0\0\0\0", "says it has 4294967295 bytes"),
+        (MAGIC + block(b"no frame"), "cannot be unpacked|unpacks to more"),
+        (MAGIC + block(packed(b"\0" * (20 << 20))), "unpacks to more"),
+        (MAGIC + block(packed(b"\xff\xff\xff\xff")), "says it has 4294967295 bytes"),
+        (MAGIC + block(packed(b"\0\0")), "record is cut off"),
+        (MAGIC + block(packed(b"\0\0\0\x01\xc0")), "the header cannot be read"),
+    ],
+)
+def test_other_files(tmp_path, content, said):
+    file = tmp_path / "a.aktrace"
+    file.write_bytes(content)
+    with pytest.raises(TraceError, match=said):
+        again(file)
+    result = CliRunner().invoke(command, [str(file)])
+    assert (result.exit_code, result.output.startswith("Error: ")) == (2, True)
+
+
+def test_an_empty_folder(tmp_path):
+    with pytest.raises(TraceError, match="no recording in it"):
+        again(tmp_path)
+
+
+def test_records_with_other_values_end_with_a_message(largest, tmp_path):
+    """Any field of any record may be anything."""
+    rng = random.Random(5)
+    values = [None, -1, 2**62, 1.5, "x", b"x", [], {}, ["x"], True, "\0"]
+    for number in range(60):
+        target = rng.randrange(200)
+        count = itertools.count()
+
+        def change(record, target=target, count=count):
+            if next(count) % 200 != target:
+                return record
+            at = rng.randrange(len(record))
+            return [*record[:at], rng.choice(values), *record[at + 1 :]]
+
+        with contextlib.suppress(TraceError):
+            again(rewritten(largest, tmp_path / str(number), change), most=10**6)
+
+
+# ---------------------------------------------------------------- a disk that is full or slow
+
+
+class Clock:
+    def monotonic(self):
+        return 1.0
+
+    wall = steady = monotonic
+
+
+HEADER = trace.Header("0", CONFIG, "1.36", [], 300.0, 0.0, first=True)
+
+
+def started(folder, **limits):
+    """A recorder of a state with one node."""
+    full = FullState()
+    full.node("n0")
+    recorder = Recorder(folder, Clock(), **limits)
+    recorder.begin(HEADER, full.state, np.random.default_rng(1))
+    return recorder
+
+
+def test_a_slow_disk_loses_records_and_says_so(tmp_path, monkeypatch, caplog):
+    go_on = threading.Event()
+    write = BlockWriter.write
+
+    def slowly(self, records):
+        assert go_on.wait(60)
+        write(self, records)
+
+    monkeypatch.setattr(BlockWriter, "write", slowly)
+    monkeypatch.setattr(recording, "BLOCK_BYTES", 100)
+    recorder = started(tmp_path)
+    for number in range(2000):
+        recorder.add(Op.DONE, f"pod-{number}")
+    assert recorder.dropped > 0
+    assert "The recording has a gap" in caplog.text
+    assert "the disk does not keep up" in caplog.text
+    go_on.set()
+    while recorder._blocks.qsize():
+        pass
+    recorder.add(Op.DONE, "later")
+    recorder.end()
+    files = files_of(tmp_path)
+    assert len(files) == 2
+    assert [next(iter(read_records(file)))[0].gap for file in files] == [False, True]
+    assert [record for record in read_records(files[1]) if record[0] == "n"] == [["n", "later"]]
+    assert again(tmp_path).gaps == 1
+
+
+def test_a_full_disk_is_no_fault_of_the_scheduler(tmp_path, monkeypatch, caplog):
+    def full(_self, _records):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(BlockWriter, "write", full)
+    monkeypatch.setattr(recording, "BLOCK_BYTES", 100)
+    recorder = started(tmp_path)
+    for number in range(500):
+        recorder.add(Op.DONE, f"pod-{number}")
+    recorder.end()
+    assert recorder.dropped > 0
+
+
+def test_a_directory_that_cannot_be_written(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match="file"):
+        Recorder(tmp_path / "file" / "folder", Clock())
+
+
+def test_a_record_that_is_too_large_is_a_gap(tmp_path, caplog):
+    recorder = started(tmp_path)
+    recorder.add(Op.DONE, "x" * (trace.MAX_RECORD + 1))
+    recorder.add(Op.DONE, "later")
+    recorder.end()
+    assert [next(iter(read_records(file)))[0].gap for file in files_of(tmp_path)] == [False, True]
