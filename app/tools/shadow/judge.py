@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 
 from app.cycle.attempt import Attempt, NoNodesError, Unfit
+from app.cycle.pod_cycle import decide, finish
 from app.framework.args import DefaultPreemptionArgs
 from app.framework.diagnosis import Diagnosis
 from app.framework.handle import Effects, Eviction
@@ -362,7 +363,7 @@ class Judge:
         row = self._state.table.row_of.get(node, -1)
         verdict = Verdict(pod=pod.key, kind=NOTHING_FITS)
         try:
-            rows = attempt.find()
+            rows, totals = _decided(attempt)
         except (Unfit, NoNodesError) as unfit:
             said = str(unfit)
             plugins: tuple[str, ...] = ()
@@ -374,7 +375,6 @@ class Judge:
                 msgspec.structs.replace(verdict, message_here=said, plugins=plugins, change=said)
             )
         at = int(np.searchsorted(rows, row))
-        totals = attempt.rank(rows) if len(rows) > 1 else np.zeros(1, np.int64)
         best = int(totals.argmax())
         equal = int(np.count_nonzero(totals == totals[best]))
         verdict = msgspec.structs.replace(
@@ -384,6 +384,7 @@ class Judge:
             equal=equal,
         )
         if at >= len(rows) or rows[at] != row:
+            attempt.find()  # a template's nodes are known without reasons
             status = attempt.diagnosis().status(row)
             said = status.message if row >= 0 else "the node does not exist"
             plugins = (status.plugin,) if status.plugin else ()
@@ -439,12 +440,11 @@ class Judge:
         attempt = self._attempt(outcome, framework)
         verdict = Verdict(pod=outcome.pod.key, kind=FITS, message=message)
         try:
-            rows = attempt.find()
+            rows, totals = _decided(attempt)
         except NoNodesError as error:
             return self._of_message(verdict, str(error))
         except Unfit as unfit:
             return (yield from self._compare_unfit(outcome, attempt, unfit.diagnosis, verdict))
-        totals = attempt.rank(rows) if len(rows) > 1 else np.zeros(1, np.int64)
         return msgspec.structs.replace(
             verdict,
             node_here=self._state.table.names[rows[int(totals.argmax())]],
@@ -562,6 +562,12 @@ def _explained_by(verdict: Verdict, plugins: tuple[str, ...], rules: tuple[Rule,
         return msgspec.structs.replace(verdict, kind=OTHER_RULE, change=change)
     change = f"{', '.join(plugins)} {_AS_DEFAULT}"
     return msgspec.structs.replace(verdict, plugins=plugins, change=change)
+
+
+def _decided(attempt: Attempt) -> tuple[Rows, Int64]:
+    """The feasible rows by the cycle of a pod, and their totals. Raises Unfit, NoNodesError, SchedulingError."""
+    choice = finish(decide(attempt))
+    return attempt.ranked or (np.array([choice.row]), np.zeros(1, np.int64))
 
 
 class _Preempting:
