@@ -69,11 +69,11 @@ log = logging.getLogger(__name__)
 SHORTEST_DELAY: Final = 0.15
 LONGEST_DELAY: Final = 0.85
 #: A change that is not older, in seconds, is held back on purpose.
-_IN_TIME: Final = 4.0
+_IN_TIME: Final = 11.0
 #: Seconds between two looks at the changes that are held back.
 _LOOK: Final = 0.03
 #: Seconds for which changes can be undone, and their number at most.
-_WINDOW: Final = 5.0
+_WINDOW: Final = 12.0
 _UNDOABLE: Final = 4000
 #: Seconds of work after which other tasks run.
 _SLICE: Final = 0.005

@@ -44,9 +44,9 @@ _NEAR_SECONDS: Final = 1.0
 #: of kube-scheduler, 600 s, and a minute.
 _LONGEST_BINDING: Final = 660.0
 #: Two bindings may show in another order than they were decided in if not more seconds, or not more changes, lie between them. On a
-#: machine with 30 processes for 2 cores kube-scheduler 1.36.2 had bindings under way for up to 3 s.
-_IN_FLIGHT_SECONDS: Final = 3.0
-_IN_FLIGHT: Final = 300
+#: machine with 20 to 30 processes for 2 cores kube-scheduler 1.36.2 had bindings under way for more than 3 s.
+_IN_FLIGHT_SECONDS: Final = 10.0
+_IN_FLIGHT: Final = 1000
 #: Before all known places in the queue.
 _NOWHERE: Final[Place] = (0, "")
 
