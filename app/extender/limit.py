@@ -31,8 +31,9 @@ _LEAST: Final = 0.2
 _FIRST_BINDINGS: Final = 4
 #: How much longer calls may take beside others than alone.
 TOLERANCE: Final = 2.0
-#: Seconds up to which no call is slow, or that part of the timeout if it is less.
-HARMLESS: Final = 0.25
+#: Seconds up to which no call is slow, or that part of the timeout if it is less. Clients with client-go's default limiter let a call wait
+#: for 0.2 s at least.
+HARMLESS: Final = 0.15
 _HARMLESS_PART: Final = 0.05
 #: A first answer takes long after this part of the timeout. The last of the first calls is then answered after this part.
 _LONG: Final = 0.25
