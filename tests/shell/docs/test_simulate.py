@@ -35,7 +35,7 @@ def test_its_commands_are_taken(command):
 def test_the_dump_has_everything_that_is_read():
     (command,) = [shlex.split(c) for c in COMMANDS if c.startswith("kubectl get")]
     kinds = {kind.plural: kind.kind for kind in BY_RESOURCE.values() if is_stored(kind)}
-    few_clusters_have = {"PodGroup", "Workload"}
+    few_clusters_have = {"PodGroup", "Workload", "DeviceTaintRule"}
     assert {kinds[plural] for plural in command[2].split(",")} == CLUSTER_KINDS - few_clusters_have
     assert "podgroups.scheduling.x-k8s.io" in TEXT
 
