@@ -1,6 +1,7 @@
 """Chooses a node from what is kept for the template, without a pass over all nodes.
 
-The result is that of a comparison of all feasible nodes. Where what is kept does not suffice, the pod is decided in full
+The result is that of a comparison of all feasible nodes. Where what is kept does not suffice, the pod is decided in
+full
 (docs/architecture.md, "Pods of one template are decided incrementally").
 """
 
@@ -64,7 +65,8 @@ class Choosing:
     ) -> Best | None:
         """The row that a comparison of all feasible rows chooses, after PreFilter on the same table.
 
-        None if what is kept is not sufficient: other filters or scores are called for this pod, scores have to be normalised, or
+        None if what is kept is not sufficient: other filters or scores are called for this pod, scores have to be
+        normalised, or
         fewer than two rows are feasible. Raises SchedulingError.
         """
         memo.ranks = False  # until it is known again
@@ -204,7 +206,9 @@ class Choosing:
         filters: Sequence[tuple[int, AnyPlugin]],
         rng: np.random.Generator,
     ) -> tuple[Best, Scorers]:
-        """As ``_ranked_first``, where plugins that look across nodes are called about one row of each class. Raises _InFull."""
+        """As ``_ranked_first``, where plugins that look across nodes are called about one row of each class. Raises
+        _InFull.
+        """
         if any(self._hooks[number].by_traits is None for number, _ in filters):
             raise _InFull
         local = memo.local
@@ -238,7 +242,9 @@ class Choosing:
         return run_filters(self._plugins.accepted(view.n), state, pod, view, filters)
 
     def _added(self, state: CycleState, pod: Pod, view: View, wide: Scorers) -> Int64 | None:
-        """int64[n]: the weighted scores of these plugins, without those of columns; None if one does not tell traits."""
+        """int64[n]: the weighted scores of these plugins, without those of columns; None if one does not tell
+        traits.
+        """
         total = np.zeros(view.n, np.int64)
         for scorer in wide:
             if scorer.column is not None:
@@ -260,7 +266,9 @@ def run_filters(
     view: View,
     filters: Iterable[tuple[int, AnyPlugin]],
 ) -> FilterOutcome:
-    """``outcome``, which rejects no row, with the verdicts of these filters, in profile order. Raises SchedulingError."""
+    """``outcome``, which rejects no row, with the verdicts of these filters, in profile order. Raises
+    SchedulingError.
+    """
     for number, plugin in sorted(filters, key=lambda pair: pair[0]):
         verdicts = plugin.filter(state, pod, view)
         if verdicts is not None:

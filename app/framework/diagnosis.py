@@ -133,7 +133,9 @@ class FilterOutcome(msgspec.Struct):
         self.codes[rows] = 0
 
     def check(self) -> None:
-        """Raises SchedulingError if a plugin answered Error for a row that is considered: the first plugin's, if several."""
+        """Raises SchedulingError if a plugin answered Error for a row that is considered: the first plugin's, if
+        several.
+        """
         if not self.faulty:
             return
         rows = np.flatnonzero((self.codes == Code.Error) & self.considered)

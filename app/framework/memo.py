@@ -81,7 +81,9 @@ def _not_named(narrowed_by: frozenset[str]) -> Status:
 
 
 class NodeLocalPlugins:
-    """The NodeLocal filters and scores of a profile, and the other filters, by their position at the extension point."""
+    """The NodeLocal filters and scores of a profile, and the other filters, by their position at the extension
+    point.
+    """
 
     def __init__(
         self,
@@ -165,7 +167,9 @@ def _same_columns(some: Columns, others: Columns) -> bool:
 
 
 class TemplateMemo:
-    """What is kept for one template: which plugins concern its pods, and the results of the NodeLocal ones (``local``)."""
+    """What is kept for one template: which plugins concern its pods, and the results of the NodeLocal ones
+    (``local``).
+    """
 
     def __init__(
         self,
@@ -215,7 +219,9 @@ class TemplateMemo:
         return self._wide_scores
 
     def is_steady(self, before: FilterPass) -> bool:
-        """Whether PreFilter leads to the same pass, and rejects no pod, until the surroundings change (see SteadySkip)."""
+        """Whether PreFilter leads to the same pass, and rejects no pod, until the surroundings change (see
+        SteadySkip).
+        """
         called = [plugin for plugin, known in self.pre_filters if known is None]
         return all(isinstance(p, SteadySkip) and p.NAME in before.skipped for p in called)
 
@@ -232,7 +238,8 @@ class NodeLocalMemo:
     """Verdicts and raw scores of the NodeLocal plugins for pods with equal specs, for all rows of the table.
 
     Each is kept with the generation of the table at which it was computed; only rows with a newer generation are
-    computed again. While a ``ranking`` suffices, it is all that is kept. Templates that differ only in what these plugins do
+    computed again. While a ``ranking`` suffices, it is all that is kept. Templates that differ only in what these
+    plugins do
     not read share one (see IgnoresOtherPods).
     """
 

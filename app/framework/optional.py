@@ -83,6 +83,7 @@ class ByTraits(ABC):
 class IgnoresOtherPods:
     """A NodeLocal plugin that reads nothing of a spec that is about other pods or volumes.
 
-    These are podAffinity, podAntiAffinity, topologySpreadConstraints and volumes (PodTemplate.stem). Templates that differ only
+    These are podAffinity, podAntiAffinity, topologySpreadConstraints and volumes (PodTemplate.stem). Templates that
+    differ only
     in these share the plugin's results if all NodeLocal plugins of the profile promise this.
     """

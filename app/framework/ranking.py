@@ -1,9 +1,11 @@
 """The totals of one template by row, in blocks, so that the best row is found without a pass over all rows.
 
-Each block has its highest total and the number of rows with that total. A change of a row concerns its block alone. Equal
+Each block has its highest total and the number of rows with that total. A change of a row concerns its block alone.
+Equal
 totals have equal chances, as in ``app.cycle.attempt.best``, which this module equals draw for draw.
 
-Rows may be in classes: plugins that look across nodes then add one score for each class, or reject it. Each block has its
+Rows may be in classes: plugins that look across nodes then add one score for each class, or reject it. Each block has
+its
 highest total for each class.
 """
 
@@ -54,7 +56,8 @@ class Ranking:
         self._totals: Totals = np.full((0, _BLOCK), INFEASIBLE, dtype)
         #: The same for the classes; None: there is one class.
         self._classes: Classes | None = None
-        #: Whether the blocks of a ranking without classes are summed up: the first choice after ``fill`` does not need it.
+        #: Whether the blocks of a ranking without classes are summed up: the first choice after ``fill`` does not need
+        #: it.
         self._summed = True
         #: By class and block: the highest total, and the number of rows that have it.
         self._highest: Totals = np.zeros((1, 0), dtype)
@@ -200,7 +203,9 @@ class Ranking:
         return self._draw(rng, {}, self._highest[0], self._holders[0], self.feasible)
 
     def _first(self, rng: np.random.Generator) -> Best:
-        """As ``_draw``, with one pass over all rows: most templates that occur once are never asked for a second choice."""
+        """As ``_draw``, with one pass over all rows: most templates that occur once are never asked for a second
+        choice.
+        """
         totals = self.totals
         winners = (totals == totals.item(totals.argmax())).nonzero()[0]
         draw = int(rng.random() * len(winners)) if len(winners) > 1 else 0

@@ -183,7 +183,9 @@ class Framework:
         return result
 
     def fits_still(self, rows: Rows, pod: Pod, memo: TemplateMemo) -> Mask | None:
-        """bool[len(rows)]: whether the NodeLocal filters leave the rows now; None if a filter fails. Raises SchedulingError."""
+        """bool[len(rows)]: whether the NodeLocal filters leave the rows now; None if a filter fails. Raises
+        SchedulingError.
+        """
         outcome = self._watch.point(FILTER, memo.local.filtered, pod)
         if outcome.faulty:
             return None

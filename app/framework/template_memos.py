@@ -19,7 +19,8 @@ _MEMO_BYTES_PER_ROW: Final = 2500
 _SPEC_BYTES: Final = 16 * 2**20
 #: The estimated size of a memo without its arrays, with all that it keeps alive (template, compiled selectors).
 _BYTES_PER_MEMO: Final = 8 * 2**10
-#: Up to so many nodes that PreFilter names are filtered alone, and nothing is kept: each pod of a DaemonSet names another one.
+#: Up to so many nodes that PreFilter names are filtered alone, and nothing is kept: each pod of a DaemonSet names
+#: another one.
 FEW_NAMED: Final = 8
 
 

@@ -89,7 +89,9 @@ class PodTemplate:
 
     @functools.cached_property
     def stem(self) -> bytes | None:
-        """Equal for templates whose specs differ only in what they say about other pods and volumes; None if they say nothing."""
+        """Equal for templates whose specs differ only in what they say about other pods and volumes; None if they
+        say nothing.
+        """
         spec, affinity = self.spec, self.spec.affinity
         if not (self.has_affinity or spec.topology_spread_constraints or spec.volumes):
             return None

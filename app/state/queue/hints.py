@@ -216,7 +216,9 @@ def narrowed(
     old: object | None,
     new: object | None,
 ) -> Collection[str] | None:
-    """The uids of the pods of a template for which any of these hints may return Queue, in their order; None for all."""
+    """The uids of the pods of a template for which any of these hints may return Queue, in their order; None for
+    all.
+    """
     uids: dict[str, None] = {}
     for registration in registrations:
         try:
