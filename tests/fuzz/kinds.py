@@ -776,7 +776,7 @@ KINDS: tuple[Kind, ...] = (
         "CSINode", "storage.k8s.io/v1", "csinodes", (*NODES, *GUEST_NODES),
         {"spec": must(Obj({"drivers": must(List(Obj({"name": must(Leaf(DRIVERS, _ODD_TEXT)), "nodeID": must(NAME), "topologyKeys": rare(List(LABEL_KEY, 2)), "allocatable": often(Obj({"count": often(COUNT)}))}), 3))}, finish=lambda made, random: _distinct(made, "drivers", "name")))},
     ),
-    _kind("CSIDriver", "storage.k8s.io/v1", "csidrivers", DRIVERS, {"spec": must(Obj({"storageCapacity": often(BOOL), "attachRequired": rare(BOOL)}))}),
+    _kind("CSIDriver", "storage.k8s.io/v1", "csidrivers", DRIVERS, {"spec": must(Obj({"storageCapacity": often(BOOL), "attachRequired": rare(BOOL), "preventPodSchedulingIfMissing": rare(BOOL)}))}),
     _kind(
         "CSIStorageCapacity", "storage.k8s.io/v1", "csistoragecapacities", _names("capacity"),
         {"storageClassName": must(CLASS_NAME), "capacity": often(QUANTITY), "maximumVolumeSize": rare(QUANTITY), "nodeTopology": often(LABEL_SELECTOR)},
@@ -812,6 +812,10 @@ KINDS: tuple[Kind, ...] = (
         namespaced=True,
     ),
     _kind("ResourceSlice", "resource.k8s.io/v1", "resourceslices", _names("slice"), {"spec": must(SLICE_SPEC)}),
+    _kind(
+        "DeviceTaintRule", "resource.k8s.io/v1", "devicetaintrules", _names("rule"),
+        {"spec": must(Obj({"deviceSelector": often(Obj({"driver": often(Leaf(DRIVERS, _ODD_TEXT)), "pool": rare(NAME), "device": rare(NAME)})), "taint": must(DEVICE_TAINT)}))},
+    ),
 )  # fmt: skip
 
 BY_NAME = {kind.name: kind for kind in KINDS}

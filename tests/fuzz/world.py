@@ -23,6 +23,7 @@ from app.model.pod import Pod
 from app.model.status import SchedulingError
 from app.observe.events import AttemptFailed, ByType, NodeSelected
 from app.observe.telemetry import Telemetry
+from app.scheduler.kinds import TAINT_RULES
 from app.scheduler.wiring import Scheduler
 from app.state.columns.resources import ResourceColumns
 from app.state.scheduler_state import SchedulerState
@@ -30,7 +31,7 @@ from app.wire.kube import PodDecoder
 from tests.fuzz.kinds import NODES
 from tests.fuzz.server import ApiServer
 from tests.shell.clock import LoopClock
-from tests.shell.scheduler.world import CONFIG
+from tests.shell.scheduler.world import CONFIG, GANGS
 from tests.shell.scheduler.world import World as WiredWorld
 
 #: Seconds of CPU that one object may cost.
@@ -367,6 +368,7 @@ class World(WiredWorld):
             clock=Clock(),
             rng=FirstOfAll(np.random.PCG64(7)),
             telemetry=TimedTelemetry,
+            features=GANGS | {TAINT_RULES},
         )
         self.meter = Meter(self.server, self.telemetry)
         #: What the last ``quiet`` has returned.

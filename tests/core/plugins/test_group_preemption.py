@@ -283,7 +283,7 @@ def test_of_nodes_that_cost_the_same_those_with_the_highest_scores_are_taken(mon
     world.run("d", pod("alone"))
     points = {"a": 1, "b": 30, "c": 20, "d": 100}
     monkeypatch.setattr(
-        world.framework,
+        world.framework.scoring,
         "score",
         lambda _state, _pod, _memo, view: np.array([points[name] for name in view.names()]),
     )

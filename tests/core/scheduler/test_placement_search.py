@@ -21,7 +21,7 @@ from app.state.table import NodeTable
 
 RACK = "example.com/rack"
 CONFIG = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
-GATES = {"TopologyAwareWorkloadScheduling"}
+GATES = {"GenericWorkload", "TopologyAwareWorkloadScheduling"}
 APART = {
     "affinity": {
         "podAntiAffinity": {

@@ -56,7 +56,7 @@ class Hint:
 
 
 @pytest.mark.parametrize(
-    ("registered", "by", "event", "wakes"),
+    ("awaited", "by", "event", "wakes"),
     [
         pytest.param(NODE_ADDED, "Fit", NODE_ADD, True, id="the rejector waits for it"),
         pytest.param(NODE_ADDED, "Taint", NODE_ADD, False, id="somebody else waits for it"),
@@ -69,8 +69,8 @@ class Hint:
         pytest.param(NODE_ADDED, "Nobody", UNSCHEDULABLE_TIMEOUT, True, id="wildcard, nobody asked"),
     ],
 )  # fmt: skip
-def test_an_event_wakes_the_pods_whose_rejectors_wait_for_it(registered, by, event, wakes):
-    queue = make_queue([registered(registered, "Fit")])
+def test_an_event_wakes_the_pods_whose_rejectors_wait_for_it(awaited, by, event, wakes):
+    queue = make_queue([registered(awaited, "Fit")])
     attempt(queue, make_pod(), by=[by])
     assert queue.move_all(event, None, None, LATER) == int(wakes)
     assert queue.where("pod") is (ACTIVE if wakes else PARKED)

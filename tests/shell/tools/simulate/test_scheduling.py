@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from app.kube.errors import NotFound
+from app.model.features import RECORDED
 from app.runtime.clock import SystemClock
 from app.runtime.leaping import LeapingLoop, LoopClock
 from app.settings.load import Settings
@@ -29,8 +30,8 @@ async def placed(*objects):
         cluster.apply(NODES, node("a"))
         began = asyncio.get_running_loop().time()
         clock = LoopClock()
-        gates = frozenset()
-        async with scheduling(Settings(), InProcess(cluster), clock, gates=gates) as scheduler:
+        transport = InProcess(cluster)
+        async with scheduling(Settings(), transport, clock, features=RECORDED) as scheduler:
             assert scheduler.is_idle()
             for value in objects:
                 cluster.apply(PODS, value)

@@ -408,7 +408,7 @@ def test_the_json_has_the_documented_names():
     assert answer["version"] == 1
     assert list(answer) == [
         *("version", "isComplete", "seconds", "workloads", "pendingBefore", "groups", "preempted"),
-        *("nodes", "otherSchedulers", "passedOver", "extendersLeftOut", "warnings"),
+        *("nodes", "otherSchedulers", "passedOver", "extendersLeftOut", "warnings", "rules"),
     ]
     assert list(answer["workloads"][0]) == [
         *("kind", "namespace", "name", "existing", "pods", "placed", "pending", "evicted"),
