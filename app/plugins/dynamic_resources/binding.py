@@ -59,6 +59,9 @@ class ClaimBinder:
         self._created: Final = created
         #: The uids of claims that are being written.
         self._being_written: Final[set[str]] = set()
+        #: The uids of claims that may have been deallocated, or may still be: an answer is missing.
+        self._in_doubt: Final[set[str]] = set()
+        tracker.claims.follow(self._claim_changed)
         self._waiter: Final = ConditionWaiter(tracker.claims, binding_timeout, awaited)
 
     # ------------------------------------------------------------ PreBind
@@ -69,9 +72,31 @@ class ClaimBinder:
         """Allocates claims, reserves them for the pod, and waits until their devices are ready. Raises
         SchedulingError."""
         for at, claim in enumerate(pod_claims.claims):
-            if not is_reserved_for(claim, pod) and _needed(pod_claims, at):
+            if claim.uid in self._in_doubt and is_reserved_for(claim, pod):
+                pod_claims.claims[at] = await self._look_up(claim, effects)
+            if not self._is_reserved(pod_claims.claims[at], pod) and _needed(pod_claims, at):
                 await self._bind_one(pod_claims, at, pod, effects)
         await self._waiter.wait(pod_claims, pod, node_name, effects)
+
+    async def _look_up(self, claim: ResourceClaim, effects: Effects) -> ResourceClaim:
+        """The claim, once its deallocation has taken effect or cannot do so any more."""
+        latest = await _explained(
+            f"get claim {claim.key}", effects.resource_claims.get(claim.namespace, claim.name)
+        )
+        self._in_doubt.discard(claim.uid)
+        self._tracker.claims.written(latest)
+        return latest
+
+    def _is_reserved(self, claim: ResourceClaim, pod: Pod) -> bool:
+        """Whether a claim is reserved for the pod, by this version and by the newest known one."""
+        known = self._tracker.claims.get(claim.name, claim.namespace)
+        still = known is not None and known.uid == claim.uid and is_reserved_for(known, pod)
+        return still and is_reserved_for(claim, pod)
+
+    def _claim_changed(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
+        """A deallocation changes only the version that it was sent for: a newer one shows what became of it."""
+        if old is not None and (new is None or new.resource_version != old.resource_version):
+            self._in_doubt.discard(old.uid)
 
     async def _bind_one(
         self, pod_claims: PodResourceClaims, at: int, pod: Pod, effects: Effects
@@ -278,7 +303,13 @@ class ClaimBinder:
         return ""
 
     async def _deallocate(self, claim: ResourceClaim, effects: Effects) -> None:
+        """Deallocates a claim.
+
+        If this fails, it may have taken effect: the pod's next attempt must not rely on its reservation (see ``bind``).
+        """
+        self._in_doubt.add(claim.uid)
         freed = await effects.resource_claims.patch(claim, _DEALLOCATED, status=True)
+        self._in_doubt.discard(claim.uid)
         self._tracker.claims.written(freed)
 
     async def _delete(self, claim: ResourceClaim, effects: Effects) -> None:

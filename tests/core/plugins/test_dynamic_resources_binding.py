@@ -312,6 +312,41 @@ class TestDeallocation:
         world.effects.resource_claims.store(a_claim("c", version="900"))
         assert world.after(state, using("c")).code is Code.Error
 
+    @pytest.mark.parametrize("done", [True, False])
+    @pytest.mark.parametrize("shown", ["never", "before the next attempt", "during it"])
+    def test_no_pod_is_bound_by_a_reservation_that_a_lost_deallocation_removed(self, done, shown):
+        pod = using("c")
+        claim = a_claim("c", status=allocated("a", "d0", reserved=[pod.uid]))
+        world = Devices(a_slice("a", "d0"), claim)
+        claims = world.effects.resource_claims
+        patch = claims.patch
+
+        async def lose(claim, changes, *, status=False):
+            if done:
+                await patch(claim, changes, status=status)
+            raise SchedulingError("connection reset")
+
+        claims.patch = lose
+        status = world.after(world.find(pod), pod)
+        assert (status.code, status.message) == (Code.Error, "connection reset")
+        claims.patch = patch
+        if shown == "before the next attempt":
+            world.effects.show()
+        state = world.decide(pod, "a")
+        if shown == "during it":
+            world.effects.show()
+        bound = world.bind(state, pod, "a")
+        consumers = [each.uid for each in world.written().status.reserved_for or ()]
+        assert bound.ok is (consumers == [pod.uid])
+        if shown == "before the next attempt" or not done:
+            assert bound.ok
+        else:
+            assert bound.message == "claim default/c got deallocated elsewhere in the meantime"
+            world.undo(state, pod, "a")
+            world.effects.show()
+            assert world.in_use() == set()
+            assert world.bind(world.decide(pod, "a"), pod, "a").ok
+
 
 def condition(kind, status="True"):
     return {"type": kind, "status": status, "reason": "Because", "message": "so it is"}
