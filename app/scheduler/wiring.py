@@ -112,9 +112,11 @@ class Scheduler:
         self._runtime: Final = runtime
         self._clock: Final = runtime.clock
         self._rng: Final = runtime.rng
-        #: For what is decided, apart from delays, so that it can be repeated: without extenders, and with them.
-        self._decisions, self._asking = runtime.rng.spawn(2)
         self._recorder: Final = runtime.recorder
+        #: For decisions without extenders, and with them. A replay repeats only draws that delays do not come between.
+        self._decisions, self._asking = (
+            (self._rng, self._rng) if self._recorder is None else self._rng.spawn(2)
+        )
         self._telemetry: Final = runtime.telemetry
         self._api: Final = api
         self.chain: Final = chain

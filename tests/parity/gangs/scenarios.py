@@ -16,6 +16,7 @@ An operation is a list of JSON, its name first:
 
 OWN in any text stands for the namespace of the scenario, which the names of its nodes begin with.
 Pods of a set are equal, and which of them gets which node is random: the outcome has only their numbers.
+Which of two nodes with equal victims is taken is random as well; with the seed of ``replay.play`` it is the recorded one.
 """
 
 import re
