@@ -25,7 +25,7 @@ async def test_post_filter_gets_the_version_of_the_pod_that_was_judged():
     failures = FailureHandler(
         Parts(state, LoopClock(), None, None, lambda _event: None), effects=None, reports=None
     )
-    framework = SimpleNamespace(post_filter=post_filter, profile_name="p")
+    framework = SimpleNamespace(commit=SimpleNamespace(post_filter=post_filter), profile_name="p")
     newer = make_pod("newer")
     attempt = SimpleNamespace(pod=newer, state=None, framework=framework)
     await failures.unfit(QueuedPod(make_pod("older"), 0.0), attempt, Diagnosis(node_count=1), 0.0)
