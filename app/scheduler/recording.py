@@ -253,28 +253,35 @@ class Recorder:
     def _write(self) -> None:
         writer: BlockWriter | None = None
         while (block := self._blocks.get()) is not None:
-            try:
-                if block.begins:
-                    if writer is not None:
-                        writer.close()
-                    writer = self._next_file()
-                if writer is None:
-                    self._enough = True  # the file was lost: the next record begins another
-                    continue
-                writer.write(block.records)
-                self._failed = ""
-                if writer.size >= self._file_bytes:
-                    self._enough = True
-            except Exception as error:  # noqa: BLE001 - a recording must not end the scheduler
-                self._failed = str(error)
-                self.dropped += len(block.records)
-                if writer is not None:
-                    with contextlib.suppress(OSError):
-                        writer.close()
-                writer, self._enough = None, True
+            writer = self._write_block(writer, block)
+            self._blocks.task_done()
         if writer is not None:
             with contextlib.suppress(OSError):
                 writer.close()
+
+    def _write_block(self, writer: BlockWriter | None, block: "_Block") -> BlockWriter | None:
+        """Writes a block; returns the writer of the file that is open now, None if there is none."""
+        try:
+            if block.begins:
+                if writer is not None:
+                    writer.close()
+                writer = self._next_file()
+            if writer is None:
+                self._enough = True  # the file was lost: the next record begins another
+                return None
+            writer.write(block.records)
+            self._failed = ""
+            if writer.size >= self._file_bytes:
+                self._enough = True
+        except Exception as error:  # noqa: BLE001 - a recording must not end the scheduler
+            self._failed = str(error)
+            self.dropped += len(block.records)
+            if writer is not None:
+                with contextlib.suppress(OSError):
+                    writer.close()
+            self._enough = True
+            return None
+        return writer
 
     def _next_file(self) -> BlockWriter:
         self._number += 1

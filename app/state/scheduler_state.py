@@ -516,8 +516,15 @@ class SchedulerState:
 
     def pop_group(self, group: GroupKey, now: float) -> list[QueuedPod]:
         """The pods of a group that PreEnqueue admits, whatever else they wait for; they are in flight as after ``pop``."""
-        mates = list(self.cluster.pod_groups.members(group).unscheduled)
-        return self.queue.pop_pods(mates, now)
+        return self.pop_pods(list(self.cluster.pod_groups.members(group).unscheduled), now)
+
+    def pop_pods(self, uids: Iterable[str], now: float) -> list[QueuedPod]:
+        """Certain pods that PreEnqueue admits, whatever else they wait for; they are in flight as after ``pop``."""
+        return self.queue.pop_pods(uids, now)
+
+    def nominate(self, pod: Pod, node_name: str) -> None:
+        """Nominates a pod for a node, as a checkpoint says."""
+        self.nominator.add(pod, node_name)
 
     def nominated_for(self, pod: Pod) -> PodsByRow:
         """The other nominated pods with at least this pod's priority, by row."""

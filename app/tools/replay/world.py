@@ -227,14 +227,14 @@ class World:
             self.state.apply(Change(Node, None, node), now)
         self.state.apply_new(Pod, pods, now)
         for name in (*gone, *map(_HOLE.format, free)):
-            self.state.cache.remove_node(name)
+            self.state.apply(Change(Node, Node(metadata=ObjectMeta(name=name)), None), now)
         for op, fields in held:
             if op is Op.ASSUMED and (known := self._pods.get(fields[0])) is not None:
-                self.state.queue.pop_pods([known.uid], now)
+                self.state.pop_pods([known.uid], now)
                 self.state.assume(known, fields[1])
                 self.state.done(known.uid)
             elif op is Op.NOMINATED and (known := self._pods.get(fields[0])) is not None:
-                self.state.nominator.add(known, fields[1])
+                self.state.nominate(known, fields[1])
         self._set_rng(rng)
 
     def _at(self, now: float) -> None:
@@ -314,7 +314,7 @@ class World:
                 other = "no pod" if first is None else f"pod {first.pod.key}"
                 self._differ(uid, "is tried next", f"{other} is tried next")
         if queued is None:
-            queued = next(iter(self.state.queue.pop_pods([uid], now)), None)
+            queued = next(iter(self.state.pop_pods([uid], now)), None)
         if queued is None:
             self._differ(uid, "is tried", "is not in the queue")
             return
@@ -325,7 +325,7 @@ class World:
 
     def _pop_group(self, now: float, uids: list[str]) -> None:
         self._at(now)
-        for queued in self.state.queue.pop_pods(uids, now):
+        for queued in self.state.pop_pods(uids, now):
             self._taken[queued.pod.uid] = _Taken(queued, None)
 
     # ------------------------------------------------------------ decisions
@@ -363,7 +363,7 @@ class World:
         if pod is None or self.state.cache.is_assumed(uid):
             return
         if taken is None:
-            self.state.queue.pop_pods([uid], self.clock.now)
+            self.state.pop_pods([uid], self.clock.now)
         self.adopted += 1
         self._decided(uid, f"goes to node {node}")
         assumed = self.state.assume(pod, node)

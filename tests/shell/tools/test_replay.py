@@ -34,11 +34,19 @@ def again(folder, most=1):
     return replay(folder, CLASSES, most=most, look=lambda _: None)
 
 
+class WrittenAtOnce(Recorder):
+    """Waits until each block is written, so that where a file ends does not depend on the speed of the thread."""
+
+    def _hand_over(self, **options):
+        super()._hand_over(**options)
+        self._blocks.join()
+
+
 def recorded(base, seeds, monkeypatch, **limits):
     """Plays histories; a folder for each life of each process."""
     folders = (base / f"{number:03}" for number in itertools.count())
     monkeypatch.setattr(history, "RunOptions", lambda **o: RunOptions(record=next(folders), **o))
-    monkeypatch.setattr(process, "Recorder", functools.partial(Recorder, **limits))
+    monkeypatch.setattr(process, "Recorder", functools.partial(WrittenAtOnce, **limits))
     assert not [outcome.violations for outcome in play(seeds) if outcome.violations]
     return [folder for folder in sorted(base.iterdir()) if list(folder.glob("*.aktrace"))]
 
@@ -251,8 +259,7 @@ def test_a_slow_disk_loses_records_and_says_so(tmp_path, monkeypatch, caplog):
     assert "The recording has a gap" in caplog.text
     assert "the disk does not keep up" in caplog.text
     go_on.set()
-    while recorder._blocks.qsize():
-        pass
+    recorder._blocks.join()
     recorder.add(Op.DONE, "later")
     recorder.end()
     files = files_of(tmp_path)
