@@ -254,7 +254,8 @@ def test_a_look_at_some_of_the_nodes_that_is_not_configured_here_is_found():
     """Some nodes are best for some pods, for two reasons. Often their scheduler does not look at these nodes."""
     player = Player(world(), world("percentageOfNodesToScore: 100\n"))
     for number in range(400):
-        images = [{"names": ["big:1"], "sizeBytes": 900_000_000}] if number in {2, 3} else []
+        # So large that it counts although only 2 of 400 nodes have it (ImageLocality).
+        images = [{"names": ["big:1"], "sizeBytes": 90_000_000_000}] if number in {2, 3} else []
         disk = "ssd" if number in {0, 1} else "hdd"
         player.node(f"n{number}", labels={"disk": disk}, status={"images": images})
     player.now += 10
@@ -277,6 +278,7 @@ def test_a_look_at_some_of_the_nodes_that_is_not_configured_here_is_found():
         player.now += 2
         player.catch_up()
     assert player.classes()["unexplained"] > 10
+    assert {"ImageLocality", "NodeAffinity"} <= named(player).keys()
     assert named(player).most_common(1)[0][0] == "percentageOfNodesToScore"
     differing = [v for v in player.verdicts if not v.agrees]
     assert all("percentageOfNodesToScore would have to be" in v.change for v in differing)
