@@ -1,8 +1,8 @@
 """Makes an environment the image's: the program gets its other names, and what never runs is removed; ``python image.py FOLDER``.
 
-What is removed: tests of libraries, sources in C and Cython, type stubs, programs of libraries. Large libraries that are hardly
-ever imported become zip files, 10 MB for 50: kubernetes_asyncio (old auth providers, OpenAPI documents of the embedded cluster)
-and pygments (of rich).
+What is removed: tests of libraries, sources in C and Cython, type stubs, programs of libraries, and the part of zstandard that
+is for other Pythons than CPython (12 MB). Large libraries that are hardly ever imported become zip files, 10 MB for 50:
+kubernetes_asyncio (old auth providers, OpenAPI documents of the embedded cluster) and pygments (of rich).
 """
 
 import py_compile
@@ -16,6 +16,8 @@ PROGRAM: Final = "aiokube-scheduler"
 #: Names by which the program is another command.
 NAMES: Final = ("kube-scheduler",)
 _UNUSED: Final = frozenset({".a", ".c", ".cpp", ".h", ".hpp", ".pxd", ".pxi", ".pyi", ".pyx"})
+#: zstandard has everything twice; CPython imports backend_c.
+_UNUSED_MODULES: Final = ("zstandard/_cffi.*", "zstandard/backend_cffi.py")
 _ZIPPED: Final = ("kubernetes_asyncio", "pygments")
 #: The first statement of the package that is zipped; its own __init__ follows, so that importing it works as before.
 _FIRST: Final = "__path__.insert(0, __path__[0] + '.zip/{name}')\n"
@@ -36,6 +38,9 @@ def remove_unused(site: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
     for file in site.rglob("*"):
         if file.suffix in _UNUSED and file.is_file():
+            file.unlink()
+    for pattern in _UNUSED_MODULES:
+        for file in site.glob(pattern):
             file.unlink()
 
 
