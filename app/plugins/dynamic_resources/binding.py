@@ -85,6 +85,7 @@ class ClaimBinder:
         )
         self._in_doubt.discard(claim.uid)
         self._tracker.claims.written(latest)
+        _check_devices(latest, claim)
         return latest
 
     def _is_reserved(self, claim: ResourceClaim, pod: Pod) -> bool:
@@ -173,7 +174,7 @@ class ClaimBinder:
     ) -> ResourceClaim:
         return await _retry_conflicts(
             claim,
-            lambda latest: self._write_once(latest, allocation, pod, effects),
+            lambda latest: self._write_once(latest, claim, allocation, pod, effects),
             f"get updated claim {claim.key} after conflict",
             effects,
         )
@@ -181,6 +182,7 @@ class ClaimBinder:
     async def _write_once(
         self,
         claim: ResourceClaim,
+        decided: ResourceClaim,
         allocation: AllocationResult | None,
         pod: Pod,
         effects: Effects,
@@ -200,8 +202,10 @@ class ClaimBinder:
                 raise SchedulingError(f"claim {claim.key} got allocated elsewhere in the meantime")
         elif claim.status.allocation is None:
             raise SchedulingError(f"claim {claim.key} got deallocated elsewhere in the meantime")
-        elif claim.status.allocation.allocation_timestamp is None:
-            changes["allocation"] = {"allocationTimestamp": now}
+        else:
+            _check_devices(claim, decided)
+            if claim.status.allocation.allocation_timestamp is None:
+                changes["allocation"] = {"allocationTimestamp": now}
         consumers = claim.status.reserved_for or ()
         if not is_reserved_for(claim, pod):
             changes["reservedFor"] = [*consumers, consumer(pod)]
@@ -326,6 +330,13 @@ class ClaimBinder:
             claim, remove_finalizer, f"get resourceclaim {claim.key}", effects
         )
         await effects.resource_claims.delete(claim)
+
+
+def _check_devices(claim: ResourceClaim, decided: ResourceClaim) -> None:
+    """Raises SchedulingError if a claim has other devices than the one for which the node was chosen: they may be elsewhere."""
+    now, before = claim.status.allocation, decided.status.allocation
+    if now is not None and before is not None and now.device_names != before.device_names:
+        raise SchedulingError(f"claim {claim.key} got allocated elsewhere in the meantime")
 
 
 def _needed(pod_claims: PodResourceClaims, at: int) -> bool:

@@ -140,6 +140,16 @@ class TestBinding:
             "claim default/c got deallocated elsewhere in the meantime"
         )
 
+    def test_not_if_it_has_other_devices_by_now(self):
+        self.world.cluster.store(a_claim("c", status=allocated("a", "d0")))
+        state = self.world.decide(self.pod, "a")
+        elsewhere = a_claim("c", version="900", status=allocated("b", "d0", reserved=["x"]))
+        self.claims.store(elsewhere)
+        assert self.world.bind(state, self.pod, "a").message == (
+            "claim default/c got allocated elsewhere in the meantime"
+        )
+        assert self.world.written() is elsewhere
+
     def test_conflicts_come_to_an_end(self):
         state, conflict = self.world.decide(self.pod, "a"), ConflictError("changed")
 
@@ -346,6 +356,20 @@ class TestDeallocation:
             world.effects.show()
             assert world.in_use() == set()
             assert world.bind(world.decide(pod, "a"), pod, "a").ok
+
+    def test_nor_to_a_node_that_the_devices_of_a_looked_up_claim_are_not_on(self):
+        pod = using("c")
+        world = Devices(
+            a_claim("c", status=allocated("a", "d0", reserved=[pod.uid])), a_slice("a", "d0")
+        )
+        state = world.find(pod)
+        elsewhere = a_claim("c", version="900", status=allocated("b", "d0", reserved=["x"]))
+        world.effects.resource_claims.store(elsewhere)
+        assert world.after(state, pod).code is Code.Error
+        assert world.bind(world.decide(pod, "a"), pod, "a").message == (
+            "claim default/c got allocated elsewhere in the meantime"
+        )
+        assert world.written() is elsewhere
 
 
 def condition(kind, status="True"):
