@@ -58,12 +58,12 @@ class Played:
 
 
 @pytest.fixture(scope="module")
-def played(server: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Played]:
+def played(server: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> Played:
     try:
         found = Played(server, tmp_path_factory.mktemp("autoscalers"))
     finally:
         server.wipe()  # at once: other tests of this module use the server before the last test of this fixture
-    yield found
+    return found
 
 
 def different(found: dict[str, Any], recorded: dict[str, Any]) -> dict[str, Any]:
