@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from app.cel.errors import CostLimitExceeded, EvaluationExpired
-from app.cel.kubernetes import Address, Network, Quantity, Semver
+from app.cel.kubernetes import IPAddress, Network, QuantityValue, Semver
 from app.cel.values import Map, Value, is_list, size
 
 LIMIT = 10_000
@@ -61,7 +61,7 @@ Cost = Callable[[Sequence[Value], Value], int]
 
 def extent(value: Value) -> int:
     """The size of a value, 1 if it has none."""
-    length = len(value) if isinstance(value, Address | Network) else size(value)
+    length = len(value) if isinstance(value, IPAddress | Network) else size(value)
     return 1 if length is None else length
 
 
@@ -76,7 +76,7 @@ def _written(_: Sequence[Value], result: Value) -> int:
 
 def equality(one: Value, other: Value) -> int:
     """The cost of ``==``."""
-    if isinstance(one, Quantity | Semver | Address | Network):
+    if isinstance(one, QuantityValue | Semver | IPAddress | Network):
         return 1
     return math.ceil(min(extent(one), extent(other)) * 0.1)
 

@@ -20,7 +20,7 @@ from app.cel.errors import (
 from app.model.devices import Device
 
 if TYPE_CHECKING:
-    from app.cel.program import Path, Program
+    from app.cel.program import FieldPath, Program
 
 
 class DeviceSelectorError(Exception):
@@ -191,7 +191,7 @@ def _look_at_all(device: Device) -> Hashable:
     )
 
 
-def _look_at(driver: str, reads: "frozenset[Path]") -> _Look:
+def _look_at(driver: str, reads: "frozenset[FieldPath]") -> _Look:
     """A function that returns the values that are read, and the presence of domains."""
     attributes, capacity = _names(driver, "attributes", reads), _names(driver, "capacity", reads)
     domains = [path for path in reads if len(path) == 2]
@@ -212,7 +212,7 @@ def _look_at(driver: str, reads: "frozenset[Path]") -> _Look:
     return look
 
 
-def _names(driver: str, field: str, reads: "frozenset[Path]") -> list[str]:
+def _names(driver: str, field: str, reads: "frozenset[FieldPath]") -> list[str]:
     """The names, as devices may spell them, that are read of a field. Names in the driver's domain may omit it."""
     names: list[str] = []
     for path in reads:

@@ -14,7 +14,7 @@ from app.model.quantity import BINARY, cut_digits, decimal_exponent
 # ---------------------------------------------------------------- quantities
 
 
-class Quantity:
+class QuantityValue:
     """A quantity: ``unscaled`` times ten to the power of ``scale``.
 
     ``big`` is set if Kubernetes does not hold it as an int64, and therefore does not call it an integer. ``computed`` is set
@@ -32,7 +32,7 @@ class Quantity:
         self.computed: Final = computed
 
     @classmethod
-    def parse(cls, text: str) -> "Quantity":
+    def parse(cls, text: str) -> "QuantityValue":
         """Reads a quantity such as ``1.5Gi``. Raises EvaluationError with Kubernetes' words.
 
         Takes time linear in the length of the text. Digits after the 1000th are rounded up, exponents are cut at +-2000.
@@ -57,7 +57,7 @@ class Quantity:
         return cls._rounded(number, scale)
 
     @classmethod
-    def _binary(cls, number: int, digits: int, places: int, exponent: int) -> "Quantity":
+    def _binary(cls, number: int, digits: int, places: int, exponent: int) -> "QuantityValue":
         amount = number << exponent
         precision = 15 - digits - int(exponent * 3 / 10) - 1
         if not places and precision >= 0 and abs(amount) <= INT_MAX:
@@ -67,7 +67,7 @@ class Quantity:
         return cls._rounded(amount, -places)
 
     @classmethod
-    def _rounded(cls, number: int, scale: int) -> "Quantity":
+    def _rounded(cls, number: int, scale: int) -> "QuantityValue":
         """A quantity in units of 10^-9. Finer fractions are rounded away from zero."""
         if not number:
             return cls(0, big=True)
@@ -81,22 +81,24 @@ class Quantity:
         """The amount in units of ten to the power of ``scale``, which must not be coarser than its own."""
         return self.unscaled * int(10 ** (self.scale - scale))
 
-    def compare(self, other: "Quantity") -> int:
+    def compare(self, other: "QuantityValue") -> int:
         """-1, 0 or 1."""
         scale = min(self.scale, other.scale)
         mine, its = self.at(scale), other.at(scale)
         return (mine > its) - (mine < its)
 
-    def plus(self, other: "Quantity", sign: int = 1) -> "Quantity":
+    def plus(self, other: "QuantityValue", sign: int = 1) -> "QuantityValue":
         """The sum, or with a ``sign`` of -1 the difference."""
         if not (self.big or other.big):
             if not other.unscaled:
-                return Quantity(self.unscaled, self.scale, computed=True)
+                return QuantityValue(self.unscaled, self.scale, computed=True)
             scale = min(self.scale, other.scale) if self.unscaled else other.scale
             total = (self.at(scale) if self.unscaled else 0) + sign * other.at(scale)
-            return Quantity(total, scale, big=not INT_MIN <= total <= INT_MAX, computed=True)
+            return QuantityValue(total, scale, big=not INT_MIN <= total <= INT_MAX, computed=True)
         scale = min(self.scale, other.scale)
-        return Quantity(self.at(scale) + sign * other.at(scale), scale, big=True, computed=True)
+        return QuantityValue(
+            self.at(scale) + sign * other.at(scale), scale, big=True, computed=True
+        )
 
     def whole(self) -> int | None:
         """The amount as an int64; None for amounts that Kubernetes does not call integers."""
@@ -112,14 +114,14 @@ _MAX_EXPONENT: Final = 2000
 _QUANTITY: Final = re.compile(r"([+-]?)0*+([0-9]*+)(?:\.([0-9]*+))?+([eEinumkKMGTP]*+[-+]?[0-9]*+)")
 
 
-def _as_integer(quantity: Quantity) -> int:
+def _as_integer(quantity: QuantityValue) -> int:
     amount = quantity.whole()
     if amount is None:
         raise EvaluationError("cannot convert value to integer")
     return amount
 
 
-def _as_double(quantity: Quantity) -> float:
+def _as_double(quantity: QuantityValue) -> float:
     try:
         base = float(quantity.unscaled)
         return base * 10.0**quantity.scale if quantity.scale else base
@@ -233,7 +235,7 @@ def _part(number: int) -> int:
 # ---------------------------------------------------------------- addresses and networks
 
 
-class Address:
+class IPAddress:
     """An IP address (net.IP)."""
 
     __slots__ = ("ip",)
@@ -242,7 +244,7 @@ class Address:
         self.ip: Final = ip
 
     @classmethod
-    def parse(cls, text: str) -> "Address":
+    def parse(cls, text: str) -> "IPAddress":
         """Reads an address. Raises EvaluationError, also for zones and for IPv4-mapped IPv6 addresses."""
         try:
             ip = ipaddress.ip_address(text)
@@ -269,7 +271,7 @@ class Network:
 
     __slots__ = ("address", "bits")
 
-    def __init__(self, address: Address, bits: int) -> None:
+    def __init__(self, address: IPAddress, bits: int) -> None:
         self.address: Final = address
         self.bits: Final = bits
 
@@ -278,7 +280,7 @@ class Network:
         """Reads a network such as ``10.0.0.0/8``. Raises EvaluationError."""
         text, slash, bits = text.rpartition("/")
         try:
-            address = Address.parse(text)
+            address = IPAddress.parse(text)
         except EvaluationError as error:
             raise cls._wrong(str(error)) from None
         if not slash or not _BITS.fullmatch(bits) or int(bits) > address.ip.max_prefixlen:
@@ -292,9 +294,9 @@ class Network:
     def masked(self) -> "Network":
         """The network with the bits after the prefix set to zero."""
         first = ipaddress.ip_network((self.address.ip, self.bits), strict=False).network_address
-        return Network(Address(first), self.bits)
+        return Network(IPAddress(first), self.bits)
 
-    def covers(self, address: Address) -> bool:
+    def covers(self, address: IPAddress) -> bool:
         """Whether an address is in the network."""
         network = ipaddress.ip_network((self.address.ip, self.bits), strict=False)
         return address.ip in network
@@ -309,14 +311,14 @@ class Network:
 _BITS = re.compile(r"0|[1-9][0-9]{0,2}")
 
 
-def _is_global_unicast(address: Address) -> bool:
+def _is_global_unicast(address: IPAddress) -> bool:
     ip = address.ip
     if ip.version == 4 and str(ip) == "255.255.255.255":
         return False
     return not (ip.is_unspecified or ip.is_loopback or ip.is_multicast or ip.is_link_local)
 
 
-def _is_link_local_multicast(address: Address) -> bool:
+def _is_link_local_multicast(address: IPAddress) -> bool:
     packed = address.ip.packed
     if address.ip.version == 4:
         return packed[:3] == b"\xe0\x00\x00"
@@ -330,7 +332,7 @@ def _covers(network: Network, other: Network) -> bool:
 # ---------------------------------------------------------------- functions
 
 
-def _is(parse: type[Quantity | Address | Network], text: str) -> bool:
+def _is(parse: type[QuantityValue | IPAddress | Network], text: str) -> bool:
     try:
         parse.parse(text)
     except EvaluationError:
@@ -339,19 +341,19 @@ def _is(parse: type[Quantity | Address | Network], text: str) -> bool:
 
 
 TYPED: Final[dict[str, Callable[..., Any]]] = {
-    "quantity(string): Quantity": Quantity.parse,
-    "isQuantity(string): bool": lambda it: _is(Quantity, it),
+    "quantity(string): Quantity": QuantityValue.parse,
+    "isQuantity(string): bool": lambda it: _is(QuantityValue, it),
     "sign(Quantity): int": lambda it: (it.unscaled > 0) - (it.unscaled < 0),
     "Quantity.isGreaterThan(Quantity): bool": lambda one, other: one.compare(other) > 0,
     "Quantity.isLessThan(Quantity): bool": lambda one, other: one.compare(other) < 0,
-    "Quantity.compareTo(Quantity): int": Quantity.compare,
+    "Quantity.compareTo(Quantity): int": QuantityValue.compare,
     "Quantity.asApproximateFloat(): double": _as_double,
     "Quantity.asInteger(): int": _as_integer,
     "Quantity.isInteger(): bool": lambda it: it.whole() is not None,
-    "Quantity.add(Quantity): Quantity": Quantity.plus,
-    "Quantity.add(int): Quantity": lambda one, other: one.plus(Quantity(other)),
+    "Quantity.add(Quantity): Quantity": QuantityValue.plus,
+    "Quantity.add(int): Quantity": lambda one, other: one.plus(QuantityValue(other)),
     "Quantity.sub(Quantity): Quantity": lambda one, other: one.plus(other, -1),
-    "Quantity.sub(int): Quantity": lambda one, other: one.plus(Quantity(other), -1),
+    "Quantity.sub(int): Quantity": lambda one, other: one.plus(QuantityValue(other), -1),
     "semver(string): Semver": _semver,
     "semver(string, bool): Semver": _semver,
     "isSemver(string): bool": _is_semver,
@@ -362,9 +364,9 @@ TYPED: Final[dict[str, Callable[..., Any]]] = {
     "Semver.major(): int": lambda it: _part(it.major),
     "Semver.minor(): int": lambda it: _part(it.minor),
     "Semver.patch(): int": lambda it: _part(it.patch),
-    "ip(string): IP": Address.parse,
-    "isIP(string): bool": lambda it: _is(Address, it),
-    "ip.isCanonical(string): bool": lambda it: str(Address.parse(it)) == it,
+    "ip(string): IP": IPAddress.parse,
+    "isIP(string): bool": lambda it: _is(IPAddress, it),
+    "ip.isCanonical(string): bool": lambda it: str(IPAddress.parse(it)) == it,
     "string(IP): string": str,
     "IP.family(): int": lambda it: it.ip.version,
     "IP.isUnspecified(): bool": lambda it: it.ip.is_unspecified,
@@ -375,7 +377,7 @@ TYPED: Final[dict[str, Callable[..., Any]]] = {
     "cidr(string): CIDR": Network.parse,
     "isCIDR(string): bool": lambda it: _is(Network, it),
     "string(CIDR): string": str,
-    "CIDR.containsIP(string): bool": lambda it, text: it.covers(Address.parse(text)),
+    "CIDR.containsIP(string): bool": lambda it, text: it.covers(IPAddress.parse(text)),
     "CIDR.containsIP(IP): bool": Network.covers,
     "CIDR.containsCIDR(string): bool": lambda it, text: _covers(it, Network.parse(text)),
     "CIDR.containsCIDR(CIDR): bool": _covers,

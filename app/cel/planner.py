@@ -47,7 +47,7 @@ from app.cel.values import (
 Evaluate = Callable[[Run], Value]
 
 
-class Step:
+class _Step:
     """The closure of a node. ``constant`` is its value if that is known, otherwise MISSING.
 
     ``resolve``, of variables and members, is ``evaluate`` without the cost of reading the variable, which Kubernetes does not
@@ -93,7 +93,7 @@ _CONVERSIONS = frozenset(["bool", "double", "dyn", "int", "string", "type", "uin
 _SEARCHES = frozenset({"find", "findAll", "matches"})
 
 
-def plan(node: Expr) -> Step:
+def plan(node: Expr) -> _Step:
     """The closure of a checked node. Raises CompileError if a constant has no value."""
     match node:
         case Literal():
@@ -115,8 +115,8 @@ def plan(node: Expr) -> Step:
     raise CompileError(f"unsupported expression: {type(node).__name__}")
 
 
-def _constant(value: Value) -> Step:
-    return Step(lambda _: value, constant=value)
+def _constant(value: Value) -> _Step:
+    return _Step(lambda _: value, constant=value)
 
 
 def _instantiation(text: object) -> CompileError:
@@ -126,7 +126,7 @@ def _instantiation(text: object) -> CompileError:
 # ---------------------------------------------------------------- variables and members
 
 
-def _ident(node: Ident) -> Step:
+def _ident(node: Ident) -> _Step:
     if node.type_name is not None:
         return _constant(TypeName(node.type_name))
     variable = node.variable
@@ -145,21 +145,21 @@ def _ident(node: Ident) -> Step:
     return _attribute(resolve)
 
 
-def _attribute(resolve: Evaluate, base: int = costs.MEMBER) -> Step:
+def _attribute(resolve: Evaluate, base: int = costs.MEMBER) -> _Step:
     def evaluate(run: Run) -> Value:
         run.cost += base
         return resolve(run)
 
-    return Step(evaluate, resolve=resolve)
+    return _Step(evaluate, resolve=resolve)
 
 
-def _qualified(step: Step, qualify: Callable[[Run, Value], Value]) -> Step:
+def _qualified(step: _Step, qualify: Callable[[Run, Value], Value]) -> _Step:
     """A member of the value of a step."""
     root = step.resolve or step.evaluate
     return _attribute(lambda run: qualify(run, root(run)))
 
 
-def _select(node: Select) -> Step:
+def _select(node: Select) -> _Step:
     if node.ident is not None:
         return _ident(node.ident)
     if node.test:
@@ -186,7 +186,7 @@ def _plain_key(node: Expr) -> str | None:
     return None
 
 
-def _path(step: Step, keys: tuple[str, ...]) -> Step:
+def _path(step: _Step, keys: tuple[str, ...]) -> _Step:
     """Several members in a row, such as ``device.attributes["domain"].name``."""
     units = len(keys) * costs.MEMBER
 
@@ -199,7 +199,7 @@ def _path(step: Step, keys: tuple[str, ...]) -> Step:
     return _qualified(step, walk)
 
 
-def _member(step: Step, key: Value, *, optional: bool = False) -> Step:
+def _member(step: _Step, key: Value, *, optional: bool = False) -> _Step:
     if type(key) not in KEYS:
         raise _instantiation(f"invalid qualifier type: {type_name(key)}")
     take = look_up_optional if optional else look_up
@@ -212,7 +212,7 @@ def _member(step: Step, key: Value, *, optional: bool = False) -> Step:
     return _qualified(step, qualify)
 
 
-def _index(node: Call) -> Step:
+def _index(node: Call) -> _Step:
     step, index = plan(node.arguments[0]), plan(node.arguments[1])
     optional = node.function == "_[?_]"
     if index.constant is not MISSING:
@@ -233,7 +233,7 @@ def _index(node: Call) -> Step:
     return _qualified(step, qualify)
 
 
-def _test(node: Select) -> Step:
+def _test(node: Select) -> _Step:
     """``has(operand.name)``."""
     step = plan(node.operand)
     root, name = step.resolve or step.evaluate, node.name
@@ -245,13 +245,13 @@ def _test(node: Select) -> Step:
             return look_up_optional(value, name) is not NONE
         return find(value, name) is not MISSING
 
-    return Step(evaluate)
+    return _Step(evaluate)
 
 
 # ---------------------------------------------------------------- operators
 
 
-def _conditional(node: Call) -> Step:
+def _conditional(node: Call) -> _Step:
     condition, then, other = map(plan, node.arguments)
     test = condition.evaluate
     yes, no = then.resolve or then.evaluate, other.resolve or other.evaluate
@@ -267,7 +267,7 @@ def _conditional(node: Call) -> Step:
     return _attribute(resolve, base=0)
 
 
-def _logic(node: Call) -> Step:
+def _logic(node: Call) -> _Step:
     """``&&`` and ``||``. If one term decides the result, errors in the others are ignored."""
     terms = [plan(it).evaluate for it in node.arguments]
     decisive = node.function == "_||_"
@@ -288,10 +288,10 @@ def _logic(node: Call) -> Step:
             raise failure
         return not decisive
 
-    return Step(evaluate)
+    return _Step(evaluate)
 
 
-def _equality(node: Call) -> Step:
+def _equality(node: Call) -> _Step:
     one, other = (plan(it).evaluate for it in node.arguments)
     if node.function == "_==_":
 
@@ -300,7 +300,7 @@ def _equality(node: Call) -> Step:
             run.cost += costs.equality(left, right)
             return equal(left, right)
 
-        return Step(evaluate)
+        return _Step(evaluate)
 
     def differ(run: Run) -> bool:
         left, right = one(run), other(run)
@@ -310,10 +310,10 @@ def _equality(node: Call) -> Step:
         except EvaluationError:
             return True
 
-    return Step(differ)
+    return _Step(differ)
 
 
-def _in(node: Call) -> Step:
+def _in(node: Call) -> _Step:
     """``value in container``. A look-up in a list of constants is free."""
     value, container = map(plan, node.arguments)
     listed = container.constant
@@ -326,17 +326,17 @@ def _in(node: Call) -> Step:
     wanted = value.evaluate
     if all(type(it) is str for it in listed):
         words = frozenset(listed)
-        return Step(lambda run: hashed(wanted(run)) in words)
+        return _Step(lambda run: hashed(wanted(run)) in words)
 
     def evaluate(run: Run) -> bool:
         sought = wanted(run)
         hashed(sought)
         return contains(sought, listed)
 
-    return Step(evaluate)
+    return _Step(evaluate)
 
 
-def _going(node: Call) -> Step:
+def _going(node: Call) -> _Step:
     argument = plan(node.arguments[0]).evaluate
 
     def evaluate(run: Run) -> bool:
@@ -346,10 +346,10 @@ def _going(node: Call) -> Step:
         except EvaluationError:
             return True
 
-    return Step(evaluate)
+    return _Step(evaluate)
 
 
-def _alternative(node: Call) -> Step:
+def _alternative(node: Call) -> _Step:
     """``optional.or(other)`` and ``optional.orValue(value)``. The argument is only evaluated if the optional has no value."""
     first, other = plan(node.target or node).evaluate, plan(node.arguments[0]).evaluate
     unwrap = node.function == "orValue"
@@ -362,13 +362,13 @@ def _alternative(node: Call) -> Step:
             return other(run)
         return value.value if unwrap else value
 
-    return Step(evaluate)
+    return _Step(evaluate)
 
 
 # ---------------------------------------------------------------- functions
 
 
-def _call(node: Call) -> Step:
+def _call(node: Call) -> _Step:
     operands = [node.target, *node.arguments] if node.target else node.arguments
     steps = [plan(it) for it in operands]
     constants = [it.constant for it in steps]
@@ -381,10 +381,10 @@ def _call(node: Call) -> Step:
     if cost is None:
         return _flat_call(call, evaluations)
 
-    return Step(lambda run: costs.charge(run, cost, call, [it(run) for it in evaluations]))
+    return _Step(lambda run: costs.charge(run, cost, call, [it(run) for it in evaluations]))
 
 
-def _flat_call(call: Callable[..., Value], evaluations: list[Evaluate]) -> Step:
+def _flat_call(call: Callable[..., Value], evaluations: list[Evaluate]) -> _Step:
     """A call that costs 1."""
     if len(evaluations) == 2:
         first, second = evaluations
@@ -393,13 +393,13 @@ def _flat_call(call: Callable[..., Value], evaluations: list[Evaluate]) -> Step:
             run.cost += 1
             return call(first(run), second(run))
 
-        return Step(binary)
+        return _Step(binary)
 
     def evaluate(run: Run) -> Value:
         run.cost += 1
         return call(*[it(run) for it in evaluations])
 
-    return Step(evaluate)
+    return _Step(evaluate)
 
 
 def _check_pattern(name: str, constants: list[Value]) -> None:
@@ -412,7 +412,7 @@ def _check_pattern(name: str, constants: list[Value]) -> None:
 
 def _computed(
     name: str, call: Callable[..., Value], cost: costs.Cost | None, constants: list[Value]
-) -> Step:
+) -> _Step:
     """A call with constant arguments only: computed at compile time. Its cost is still charged, except for conversions."""
     meter = costs.Meter()
     try:
@@ -424,7 +424,7 @@ def _computed(
     except (EvaluationError, EvaluationAborted) as error:
         if name in _CONVERSIONS:
             raise _instantiation(error) from None
-        return Step(_failing(error, meter.cost))
+        return _Step(_failing(error, meter.cost))
     if name in _CONVERSIONS and len(constants) == 1:
         return _constant(value)
     units = meter.cost
@@ -433,7 +433,7 @@ def _computed(
         run.cost += units
         return value
 
-    return Step(evaluate)
+    return _Step(evaluate)
 
 
 def _failing(error: Exception, units: int) -> Evaluate:
@@ -447,7 +447,7 @@ def _failing(error: Exception, units: int) -> Evaluate:
 # ---------------------------------------------------------------- literals
 
 
-def _list(node: ListLiteral) -> Step:
+def _list(node: ListLiteral) -> _Step:
     steps = [plan(it) for it in node.elements]
     constants = [it.constant for it in steps]
     if MISSING not in constants and not node.optionals:
@@ -471,10 +471,10 @@ def _list(node: ListLiteral) -> Step:
             values.append(value)
         return tuple(values)
 
-    return Step(evaluate)
+    return _Step(evaluate)
 
 
-def _map(node: MapLiteral) -> Step:
+def _map(node: MapLiteral) -> _Step:
     parts = [(plan(key), plan(value), optional) for key, value, optional in node.entries]
 
     def evaluate(run: Run) -> Map:
@@ -497,13 +497,13 @@ def _map(node: MapLiteral) -> Step:
 
     if all(MISSING not in (key.constant, value.constant) for key, value, _ in parts):
         return _constant(evaluate(Run(Map(), 0)))
-    return Step(evaluate)
+    return _Step(evaluate)
 
 
 # ---------------------------------------------------------------- variables' scopes
 
 
-def _bind(node: Bind) -> Step:
+def _bind(node: Bind) -> _Step:
     slot = node.variable.slot if node.variable is not None else -1
     body, pending = plan(node.body).evaluate, _Pending(plan(node.value).evaluate)
 
@@ -511,7 +511,7 @@ def _bind(node: Bind) -> Step:
         run.frame[slot] = pending
         return _settled(body(run))
 
-    return Step(evaluate)
+    return _Step(evaluate)
 
 
 def _growing(value: Value) -> Value:
@@ -530,7 +530,7 @@ def _settled(value: Value) -> Value:
     return Map(value.entries) if type(value) is GrowingMap else value
 
 
-def _fold(node: Fold) -> Step:
+def _fold(node: Fold) -> _Step:
     over, initial, step, result = (
         plan(it).evaluate for it in (node.range, node.initial, node.step, node.result)
     )
@@ -556,7 +556,7 @@ def _fold(node: Fold) -> Step:
                 run.look()
         return _settled(result(run))
 
-    return Step(evaluate)
+    return _Step(evaluate)
 
 
 def _elements(value: Value, *, double: bool) -> Any:
@@ -570,7 +570,7 @@ def _elements(value: Value, *, double: bool) -> Any:
     raise EvaluationError(f"got '{type_name(value)}', expected iterable type")
 
 
-_SPECIAL: dict[str, Callable[[Call], Step]] = {
+_SPECIAL: dict[str, Callable[[Call], _Step]] = {
     "_?_:_": _conditional,
     "_&&_": _logic,
     "_||_": _logic,

@@ -13,7 +13,7 @@ from app.cel.errors import (
     SyntaxIssue,
     display,
 )
-from app.cel.kubernetes import Quantity, Semver
+from app.cel.kubernetes import QuantityValue, Semver
 from app.cel.parser import parse
 from app.cel.planner import Evaluate, plan
 from app.cel.syntax import Bind, Call, Expr, Ident, Literal, Select, Variable, children
@@ -21,7 +21,7 @@ from app.cel.types import ANY, BOOL
 from app.cel.values import DomainMap, Map, NameMap, Value, type_name
 from app.model.devices import Device, DeviceAttribute
 
-Path = tuple[str | None, ...]
+FieldPath = tuple[str | None, ...]
 """A path below ``device``: field, domain, name. A domain of None is the driver's name."""
 _MAPS = frozenset({"attributes", "capacity"})
 _TOO_DEEP = "expression recursion limit exceeded: 250"
@@ -56,7 +56,7 @@ class Program:
         return value, run.cost
 
 
-def _compiled(expression: str) -> tuple[Evaluate, int, frozenset[Path] | None]:
+def _compiled(expression: str) -> tuple[Evaluate, int, frozenset[FieldPath] | None]:
     try:
         tree = parse(expression)
     except SyntaxIssue as error:
@@ -89,13 +89,13 @@ class _Everything(Exception):  # noqa: N818 - it says what is read
     """The expression reads more than single attributes and capacities."""
 
 
-def reads(tree: Expr) -> frozenset[Path] | None:
+def reads(tree: Expr) -> frozenset[FieldPath] | None:
     """What the result of a checked expression depends on; None means everything.
 
     Paths of three parts (field, domain, name) are values, paths of two (field, domain) the presence of any value in a domain.
     Devices that do not differ in them have the same result.
     """
-    found: set[Path] = set()
+    found: set[FieldPath] = set()
     try:
         _visit(tree, found, {})
     except _Everything:
@@ -103,7 +103,7 @@ def reads(tree: Expr) -> frozenset[Path] | None:
     return frozenset(found)
 
 
-def _visit(node: Expr, found: set[Path], names: dict[Variable | None, Path]) -> None:
+def _visit(node: Expr, found: set[FieldPath], names: dict[Variable | None, FieldPath]) -> None:
     path = _path(node, names)
     if path is not None:
         _read(path, found)
@@ -124,14 +124,14 @@ def _visit(node: Expr, found: set[Path], names: dict[Variable | None, Path]) -> 
         _visit(it, found, names)
 
 
-def _read(path: Path, found: set[Path]) -> None:
+def _read(path: FieldPath, found: set[FieldPath]) -> None:
     """Adds a path whose value is used. The value of a map is everything in it."""
     if not path or (path[0] in _MAPS and len(path) < 3):
         raise _Everything
     found.add(path)
 
 
-def _path(node: Expr, names: dict[Variable | None, Path]) -> Path | None:
+def _path(node: Expr, names: dict[Variable | None, FieldPath]) -> FieldPath | None:
     """The path that a chain of members leads to, or None if the node is something else or leaves the device."""
     if isinstance(node, Ident):
         if node.variable is not None and node.variable.slot < 0:
@@ -149,7 +149,7 @@ def _path(node: Expr, names: dict[Variable | None, Path]) -> Path | None:
     return None
 
 
-def _longer(path: Path | None, key: str | None) -> Path | None:
+def _longer(path: FieldPath | None, key: str | None) -> FieldPath | None:
     if path is None or len(path) == 3 or (path and path[0] not in _MAPS):
         return None
     return (*path, key) if key is not None or len(path) == 1 else None
@@ -167,7 +167,7 @@ def view(driver: str, device: Device) -> Map:
             "allowMultipleAllocations": bool(device.allow_multiple_allocations),
             "attributes": _by_domain(driver, attributes(device)),
             "capacity": _by_domain(
-                driver, {name: Quantity.parse(str(it.value)) for name, it in capacity}
+                driver, {name: QuantityValue.parse(str(it.value)) for name, it in capacity}
             ),
         }
     )

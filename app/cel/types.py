@@ -10,7 +10,7 @@ from typing import Literal
 INT_MIN, INT_MAX, UINT_MAX = -(2**63), 2**63 - 1, 2**64 - 1
 """Bounds of int and uint."""
 
-Kind = Literal[
+_Kind = Literal[
     "any", "basic", "dyn", "error", "list", "map", "named", "null", "opaque", "param", "type"
 ]
 
@@ -24,7 +24,7 @@ class Type:
     values that depend on a whole type are computed once.
     """
 
-    kind: Kind
+    kind: _Kind
     name: str
     parameters: tuple["Type", ...] = ()
     ground: bool = field(init=False, repr=False, compare=False)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from app.cel.errors import EvaluationAborted, EvaluationError
-from app.cel.kubernetes import Address, Network, Quantity, Semver
+from app.cel.kubernetes import IPAddress, Network, QuantityValue, Semver
 from app.cel.types import INT_MAX, INT_MIN, UINT_MAX
 
 Value = Any
@@ -173,9 +173,9 @@ _NAMES: Final[dict[type, str]] = {
     DomainMap: "map",
     Optional: "optional_type",
     TypeName: "type",
-    Quantity: "kubernetes.Quantity",
+    QuantityValue: "kubernetes.Quantity",
     Semver: "kubernetes.Semver",
-    Address: "net.IP",
+    IPAddress: "net.IP",
     Network: "net.CIDR",
 }
 
@@ -254,8 +254,8 @@ def _equal_optionals(one: Optional, other: Value) -> bool:
     return equal(one.value, other.value)
 
 
-def _equal_quantities(one: Quantity, other: Value) -> bool:
-    if type(other) is not Quantity or other.computed:
+def _equal_quantities(one: QuantityValue, other: Value) -> bool:
+    if type(other) is not QuantityValue or other.computed:
         raise EvaluationError(NO_OVERLOAD)
     return one.compare(other) == 0
 
@@ -279,9 +279,9 @@ _EQUALITY: Final[dict[type, Callable[[Any, Any], bool]]] = {
     DomainMap: _equal_maps,
     Optional: _equal_optionals,
     TypeName: lambda one, other: type(other) is TypeName and one.name == other.name,
-    Quantity: _equal_quantities,
+    QuantityValue: _equal_quantities,
     Semver: _strictly(lambda one, other: one.compare(other) == 0),
-    Address: _strictly(lambda one, other: bool(one.ip == other.ip)),
+    IPAddress: _strictly(lambda one, other: bool(one.ip == other.ip)),
     Network: _strictly(
         lambda one, other: one.bits == other.bits and bool(one.address.ip == other.address.ip)
     ),

@@ -30,7 +30,7 @@ MAX_REASONS: Final = 32 * 1024 * 1024
 NOT_KEPT: Final = "rejected by an extender"
 
 #: Called after each call of filter: the extender, the number of nodes sent, and the answer or the error.
-Observe = Callable[[HTTPExtender, int, FilterAnswer | ExtenderError], None]
+_Observe = Callable[[HTTPExtender, int, FilterAnswer | ExtenderError], None]
 
 
 class _Known(msgspec.Struct, eq=False):
@@ -95,7 +95,7 @@ class KnownAnswers:
         self,
         key: GroupKey,
         min_count: int | None,
-        observe: Observe = lambda _extender, _sent, _answer: None,
+        observe: _Observe = lambda _extender, _sent, _answer: None,
     ) -> None:
         """For a cycle of the group ``key``."""
         self._key: Final = key

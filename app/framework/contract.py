@@ -48,7 +48,7 @@ _VERDICT_CODES: Final = frozenset(
     }
 )
 
-Verdict = Status | None
+_Verdict = Status | None
 
 
 class ContractError(AssertionError):
@@ -179,15 +179,15 @@ class _Checks:
                 raise _Broken(f"filter answers {name}, which is no verdict on a node")
         return verdicts
 
-    def _statuses(self, verdicts: Verdicts | None, view: View) -> dict[int, Verdict]:
+    def _statuses(self, verdicts: Verdicts | None, view: View) -> dict[int, _Verdict]:
         """The verdict on every row that has a node."""
-        out: dict[int, Verdict] = {}
+        out: dict[int, _Verdict] = {}
         for position, row in enumerate(view.rows.tolist()):
             if self._table.exists[row]:
                 out[row] = None if verdicts is None else self._status(verdicts, position)
         return out
 
-    def _status(self, verdicts: Verdicts, position: int) -> Verdict:
+    def _status(self, verdicts: Verdicts, position: int) -> _Verdict:
         code = Code(int(verdicts.codes[position]))
         if code is Code.Success:
             return None
@@ -200,10 +200,10 @@ class _Checks:
             )
         return Status(code, words)
 
-    def _ask(self, state: CycleState, pod: Pod, view: View) -> dict[int, Verdict]:
+    def _ask(self, state: CycleState, pod: Pod, view: View) -> dict[int, _Verdict]:
         return self._statuses(self._filter(state, pod, view), view)
 
-    def _ask_again(self, pod: Pod, view: View | None = None) -> dict[int, Verdict]:
+    def _ask_again(self, pod: Pod, view: View | None = None) -> dict[int, _Verdict]:
         """The verdicts of a new attempt; empty if PreFilter skips or rejects the pod."""
         state = self._after_pre_filter(pod)
         return {} if state is None else self._ask(state, pod, view or self._all())

@@ -278,7 +278,7 @@ class KubeClient:
         finally:
             stream.close()
 
-    async def _open_stream(self, path: str, target: str, read_timeout: float) -> "Stream":
+    async def _open_stream(self, path: str, target: str, read_timeout: float) -> "StreamedResponse":
         renewed = False
         while True:
             credentials = await self._credentials.current()
@@ -305,7 +305,7 @@ class KubeClient:
             self._note_refusal(error)
             raise error
 
-    async def _open(self, target: str, lines: bytes, read_timeout: float) -> "Stream":
+    async def _open(self, target: str, lines: bytes, read_timeout: float) -> "StreamedResponse":
         """The answer to a GET; its body has not been read. Raises TimeoutError, HTTPError, OSError."""
         pool, route = self._opened(), self._current_route()
         head = route.head("GET", target[1:], lines, None)
@@ -315,14 +315,14 @@ class KubeClient:
             try:
                 connection.write((head,))
                 answer = _final(await connection.answer())
-                return Stream(pool, connection, answer, read_timeout)
+                return StreamedResponse(pool, connection, answer, read_timeout)
             except BaseException as err:
                 pool.drop(connection)
                 if not (kept and isinstance(err, _BROKEN)):
                     raise
 
 
-class Stream:
+class StreamedResponse:
     """An answer whose body is read as it arrives, for as long as it goes on; ``close`` it."""
 
     def __init__(
@@ -420,7 +420,7 @@ def _final(answer: Answer) -> Answer:
 class _Chunks:
     """Yields the chunks of a body; a broken connection raises ConnectionFailed."""
 
-    def __init__(self, stream: Stream, path: str) -> None:
+    def __init__(self, stream: StreamedResponse, path: str) -> None:
         self._stream: Final = stream
         self._path: Final = path
 

@@ -114,7 +114,7 @@ class AlreadyExists(Conflict):
     """409 on creation: the name is taken."""
 
 
-class Gone(KubeApiError):
+class Expired(KubeApiError):
     """410: the resourceVersion or the continue token is too old; list again."""
 
 
@@ -163,7 +163,7 @@ _BY_STATUS: Final[dict[int, type[KubeApiError]]] = {
     403: Forbidden,
     404: NotFound,
     409: Conflict,
-    410: Gone,
+    410: Expired,
     429: TooManyRequests,
 }
 

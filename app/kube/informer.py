@@ -21,11 +21,11 @@ from app.kube.watch_decoder import (
     BOOKMARK,
     DELETED,
     TURN,
-    Event,
     KindFeed,
     KubeObject,
     ListPart,
     ResourceKind,
+    WatchEvent,
 )
 
 T = TypeVar("T", bound=KubeObject)
@@ -49,7 +49,7 @@ class Store(Generic[T]):
         #: A read-only view.
         self.objects: Final[Mapping[str, T]] = MappingProxyType(self._objects)
 
-    def apply(self, event: Event[T]) -> Iterator[OldNew[T]]:
+    def apply(self, event: WatchEvent[T]) -> Iterator[OldNew[T]]:
         """The changes by one watch event: none if nothing is new, two if the object was replaced."""
         kind, item = event
         if kind == DELETED:

@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from app.kube.errors import Gone, KubeApiError
+from app.kube.errors import Expired, KubeApiError
 from app.kube.transport import Reader
 from app.kube.watch_decoder import KindFeed, KubeObject, ListPart, ResourceKind
 from app.wire.envelope import DecodeError, ListPage
@@ -41,7 +41,7 @@ async def list_pages(reader: Reader, feed: KindFeed[T]) -> AsyncGenerator[ListPa
         async with aclosing(_parts(reader, feed, limited)) as parts:
             async for part in parts:
                 yield part
-    except Gone:
+    except Expired:
         async with aclosing(_parts(reader, feed, feed.kind.params)) as parts:
             async for part in parts:
                 yield part

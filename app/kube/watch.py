@@ -21,8 +21,8 @@ from app.kube.backoff import Backoff
 from app.kube.discovery import is_absent
 from app.kube.errors import (
     ConnectionFailed,
+    Expired,
     Forbidden,
-    Gone,
     KubeApiError,
     NotFound,
     ServerUnavailable,
@@ -31,14 +31,14 @@ from app.kube.errors import (
 )
 from app.kube.listing import list_pages
 from app.kube.transport import Reader
-from app.kube.watch_decoder import Event, KindFeed, KubeObject, LineSplitter, ListPart
+from app.kube.watch_decoder import KindFeed, KubeObject, LineSplitter, ListPart, WatchEvent
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T", bound=KubeObject)
 
 #: What a watch brings: part of a list, or a batch of changes.
-Update = ListPart[T] | list[Event[T]]
+WatchUpdate = ListPart[T] | list[WatchEvent[T]]
 
 #: Seconds after which the server is asked to end a watch, from and to.
 CONNECTION_LIFE: Final = (60.0, 120.0)
@@ -80,7 +80,7 @@ async def watch_once(
 
 async def watch_resuming(
     reader: Reader, feed: KindFeed[T], rng: np.random.Generator
-) -> AsyncGenerator[list[Event[T]], None]:
+) -> AsyncGenerator[list[WatchEvent[T]], None]:
     """The changes since ``feed.resource_version``, a batch per chunk, over any number of connections.
 
     Raises Gone if the server no longer has that version, and errors that do not pass.
@@ -110,7 +110,7 @@ async def watch_forever(
     feed: KindFeed[T],
     rng: np.random.Generator,
     others_read: Callable[[], bool] = lambda: True,
-) -> AsyncGenerator[Update[T], None]:
+) -> AsyncGenerator[WatchUpdate[T], None]:
     """A list in parts, then batches of changes; another list whenever the history is lost. Never raises.
 
     An optional kind that may not be read counts as absent only if ``others_read``: an API server that starts may refuse everything.
@@ -127,7 +127,7 @@ async def watch_forever(
                     if update and not isinstance(update, ListPart):
                         backoff.reset()
                     yield update
-        except Gone as err:
+        except Expired as err:
             logger.info("%s: the server's history is gone, listing again: %s", feed.kind.name, err)
         except NotFound as err:
             asks = not feed.known or bool(feed.kind.older)
@@ -165,7 +165,7 @@ def _counts_as_absent(feed: KindFeed[T], seconds: float) -> bool:
 
 async def _list_and_follow(
     reader: Reader, feed: KindFeed[T], rng: np.random.Generator
-) -> AsyncGenerator[Update[T], None]:
+) -> AsyncGenerator[WatchUpdate[T], None]:
     """Raises NotFound for an optional kind that may not be listed and that the server does not have.
 
     kube-scheduler's role does not cover these kinds, and the API server checks rights first.
@@ -186,7 +186,7 @@ async def _list_and_follow(
 
 async def _follow(
     reader: Reader, feed: KindFeed[T], rng: np.random.Generator
-) -> AsyncGenerator[list[Event[T]], None]:
+) -> AsyncGenerator[list[WatchEvent[T]], None]:
     """The events of one connection in batches. Raises KubeApiError as ``KindFeed.read`` does."""
     loop = asyncio.get_running_loop()
     params = {**feed.kind.params, "resourceVersion": feed.resource_version}

@@ -53,7 +53,7 @@ _MAX_SHOWN: Final = 1024
 T = TypeVar("T", bound=KubeObject)
 
 #: An event's type and object: a Bookmark for BOOKMARK, perhaps only a Named for DELETED.
-Event = tuple[str, T | Bookmark]
+WatchEvent = tuple[str, T | Bookmark]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -145,7 +145,7 @@ class KindFeed(Generic[T]):
         self.kind = dataclasses.replace(self.kind, path=path)
         return at < len(self._versions)
 
-    def read(self, lines: Iterable[bytes]) -> Iterator[Event[T]]:
+    def read(self, lines: Iterable[bytes]) -> Iterator[WatchEvent[T]]:
         """Yields the decoded events of lines; each advances ``resource_version``.
 
         An object that cannot be decoded is counted and skipped. Raises KubeApiError for an ERROR line, and for a line that is
@@ -165,12 +165,14 @@ class KindFeed(Generic[T]):
                 self.unreadable.discard(item.key)
             yield kind, item
 
-    def batches(self, lines: Iterable[bytes], now: Callable[[], float]) -> Iterator[list[Event[T]]]:
+    def batches(
+        self, lines: Iterable[bytes], now: Callable[[], float]
+    ) -> Iterator[list[WatchEvent[T]]]:
         """The events in batches that take about TURN seconds to decode by this clock; at least one batch.
 
         Raises KubeApiError as ``read`` does, after the events that came before.
         """
-        events: list[Event[T]] = []
+        events: list[WatchEvent[T]] = []
         until = now() + TURN
         try:
             for event in self.read(lines):
@@ -211,7 +213,7 @@ class KindFeed(Generic[T]):
         self._reported.add(key)
         return True
 
-    def _unreadable(self, err: DecodeError) -> Iterator[Event[T]]:
+    def _unreadable(self, err: DecodeError) -> Iterator[WatchEvent[T]]:
         """Handles an undecodable object; a deletion needs only its name."""
         if err.named is None:
             self.decode_errors += 1

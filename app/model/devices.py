@@ -7,7 +7,7 @@ to the API server in this form, so its structs have every field that kube-schedu
 import msgspec
 
 from app.model.limits import Expression, Few, FewByName, Many, ManyDevices
-from app.model.objects import Int64, Named, NodeSelector, Object, ObjectMeta, Quantity
+from app.model.objects import Int64, Named, NodeSelector, ObjectMeta, ObjectStruct, Quantity
 
 FINALIZER = "resource.kubernetes.io/delete-protection"
 """Keeps a claim while it is allocated."""
@@ -25,7 +25,7 @@ MAX_ALTERNATIVES = 8
 # ---------------------------------------------------------------- what drivers offer
 
 
-class DeviceAttribute(Object, frozen=True):
+class DeviceAttribute(ObjectStruct, frozen=True):
     """Exactly one value is set. The lists belong to a feature gate that is off."""
 
     integer: Int64 | None = msgspec.field(default=None, name="int")
@@ -34,7 +34,7 @@ class DeviceAttribute(Object, frozen=True):
     version: str | None = None
 
 
-class CapacityRange(Object, frozen=True):
+class CapacityRange(ObjectStruct, frozen=True):
     """CapacityRequestPolicyRange."""
 
     min: Quantity | None = None
@@ -42,7 +42,7 @@ class CapacityRange(Object, frozen=True):
     step: Quantity | None = None
 
 
-class CapacityPolicy(Object, frozen=True):
+class CapacityPolicy(ObjectStruct, frozen=True):
     """CapacityRequestPolicy: how much of a shared device's capacity a request may take."""
 
     default: Quantity | None = None
@@ -50,34 +50,34 @@ class CapacityPolicy(Object, frozen=True):
     valid_range: CapacityRange | None = None
 
 
-class DeviceCapacity(Object, frozen=True):
+class DeviceCapacity(ObjectStruct, frozen=True):
     """The amount of a capacity, and how it is shared."""
 
     value: Quantity = "0"
     request_policy: CapacityPolicy | None = None
 
 
-class Counter(Object, frozen=True):
+class Counter(ObjectStruct, frozen=True):
     """An amount shared by the partitions of a device."""
 
     value: Quantity = "0"
 
 
-class CounterSet(Object, frozen=True):
+class CounterSet(ObjectStruct, frozen=True):
     """Counters by name."""
 
     name: str = ""
     counters: FewByName[Counter] | None = None
 
 
-class CounterConsumption(Object, frozen=True):
+class CounterConsumption(ObjectStruct, frozen=True):
     """DeviceCounterConsumption: what a device consumes of a counter set."""
 
     counter_set: str = ""
     counters: FewByName[Counter] | None = None
 
 
-class DeviceTaint(Object, frozen=True):
+class DeviceTaint(ObjectStruct, frozen=True):
     """A taint of a device, which excludes requests that do not tolerate it."""
 
     key: str = ""
@@ -86,7 +86,7 @@ class DeviceTaint(Object, frozen=True):
     time_added: str | None = None
 
 
-class Device(Object, frozen=True, weakref=True):
+class Device(ObjectStruct, frozen=True, weakref=True):
     """One device of a slice. Attribute and capacity names without a domain belong to the driver's domain."""
 
     name: str = ""
@@ -103,7 +103,7 @@ class Device(Object, frozen=True, weakref=True):
     allow_multiple_allocations: bool | None = None
 
 
-class ResourcePool(Object, frozen=True):
+class ResourcePool(ObjectStruct, frozen=True):
     """The pool that a slice is part of; only the slices of its highest generation count."""
 
     name: str = ""
@@ -111,7 +111,7 @@ class ResourcePool(Object, frozen=True):
     resource_slice_count: Int64 = 0
 
 
-class ResourceSliceSpec(Object, frozen=True):
+class ResourceSliceSpec(ObjectStruct, frozen=True):
     """Devices of one driver, and the nodes that can access them."""
 
     driver: str = ""
@@ -124,7 +124,7 @@ class ResourceSliceSpec(Object, frozen=True):
     shared_counters: Few[CounterSet] | None = None
 
 
-class DeviceTaintSelector(Object, frozen=True):
+class DeviceTaintSelector(ObjectStruct, frozen=True):
     """The devices of a DeviceTaintRule: those that have all that is given."""
 
     driver: str | None = None
@@ -132,7 +132,7 @@ class DeviceTaintSelector(Object, frozen=True):
     device: str | None = None
 
 
-class DeviceTaintRuleSpec(Object, frozen=True):
+class DeviceTaintRuleSpec(ObjectStruct, frozen=True):
     """A taint, and the devices that have it."""
 
     device_selector: DeviceTaintSelector | None = None
@@ -154,33 +154,33 @@ class ResourceSlice(Named, frozen=True, kw_only=True):
 # ---------------------------------------------------------------- what pods ask for
 
 
-class CELSelector(Object, frozen=True):
+class CELSelector(ObjectStruct, frozen=True):
     """CELDeviceSelector."""
 
     expression: Expression = ""
 
 
-class DeviceSelector(Object, frozen=True):
+class DeviceSelector(ObjectStruct, frozen=True):
     """A condition on devices."""
 
     cel: CELSelector | None = None
 
 
-class OpaqueConfiguration(Object, frozen=True):
+class OpaqueConfiguration(ObjectStruct, frozen=True):
     """OpaqueDeviceConfiguration: passed to the driver unchanged."""
 
     driver: str = ""
     parameters: msgspec.Raw = msgspec.Raw(b"null")
 
 
-class DeviceConfiguration(Object, frozen=True):
+class DeviceConfiguration(ObjectStruct, frozen=True):
     """Configuration of a class (without requests) or a claim."""
 
     requests: Few[str] | None = None
     opaque: OpaqueConfiguration | None = None
 
 
-class DeviceToleration(Object, frozen=True):
+class DeviceToleration(ObjectStruct, frozen=True):
     """A toleration for device taints."""
 
     key: str = ""
@@ -190,13 +190,13 @@ class DeviceToleration(Object, frozen=True):
     toleration_seconds: Int64 | None = None
 
 
-class CapacityRequirements(Object, frozen=True):
+class CapacityRequirements(ObjectStruct, frozen=True):
     """What a request needs of the capacity of one device."""
 
     requests: FewByName[Quantity] | None = None
 
 
-class ExactDeviceRequest(Object, frozen=True):
+class ExactDeviceRequest(ObjectStruct, frozen=True):
     """A request without alternatives."""
 
     device_class_name: str = ""
@@ -208,7 +208,7 @@ class ExactDeviceRequest(Object, frozen=True):
     capacity: CapacityRequirements | None = None
 
 
-class DeviceSubRequest(Object, frozen=True):
+class DeviceSubRequest(ObjectStruct, frozen=True):
     """One of several alternatives."""
 
     name: str = ""
@@ -220,7 +220,7 @@ class DeviceSubRequest(Object, frozen=True):
     capacity: CapacityRequirements | None = None
 
 
-class DeviceRequest(Object, frozen=True):
+class DeviceRequest(ObjectStruct, frozen=True):
     """One exact request, or alternatives of which the first available one is used."""
 
     name: str = ""
@@ -228,7 +228,7 @@ class DeviceRequest(Object, frozen=True):
     first_available: Few[DeviceSubRequest] | None = None
 
 
-class DeviceConstraint(Object, frozen=True):
+class DeviceConstraint(ObjectStruct, frozen=True):
     """A constraint on the devices of several requests together (of all if none are named)."""
 
     requests: Few[str] | None = None
@@ -236,7 +236,7 @@ class DeviceConstraint(Object, frozen=True):
     distinct_attribute: str | None = None
 
 
-class DeviceClaim(Object, frozen=True):
+class DeviceClaim(ObjectStruct, frozen=True):
     """The requests of a claim."""
 
     requests: Few[DeviceRequest] | None = None
@@ -244,13 +244,13 @@ class DeviceClaim(Object, frozen=True):
     config: Few[DeviceConfiguration] | None = None
 
 
-class ResourceClaimSpec(Object, frozen=True):
+class ResourceClaimSpec(ObjectStruct, frozen=True):
     """The immutable spec of a claim."""
 
     devices: DeviceClaim = DeviceClaim()
 
 
-class DeviceClassSpec(Object, frozen=True):
+class DeviceClassSpec(ObjectStruct, frozen=True):
     """Selectors and configuration that apply to all requests for the class."""
 
     selectors: Few[DeviceSelector] | None = None
@@ -274,7 +274,7 @@ class DeviceClass(Named, frozen=True, kw_only=True):
 # ---------------------------------------------------------------- what was allocated
 
 
-class DeviceResult(Object, frozen=True):
+class DeviceResult(ObjectStruct, frozen=True):
     """DeviceRequestAllocationResult: a device for a request (``request`` or ``request/alternative``)."""
 
     request: str = ""
@@ -289,7 +289,7 @@ class DeviceResult(Object, frozen=True):
     consumed_capacity: FewByName[Quantity] | None = None
 
 
-class AllocatedConfiguration(Object, frozen=True):
+class AllocatedConfiguration(ObjectStruct, frozen=True):
     """DeviceAllocationConfiguration: ``source`` is FromClass or FromClaim."""
 
     source: str = ""
@@ -297,14 +297,14 @@ class AllocatedConfiguration(Object, frozen=True):
     opaque: OpaqueConfiguration | None = None
 
 
-class DeviceResults(Object, frozen=True):
+class DeviceResults(ObjectStruct, frozen=True):
     """DeviceAllocationResult."""
 
     results: ManyDevices[DeviceResult] | None = None
     config: Many[AllocatedConfiguration] | None = None
 
 
-class AllocationResult(Object, frozen=True):
+class AllocationResult(ObjectStruct, frozen=True):
     """The devices allocated to a claim, and the nodes that can access them (None: all)."""
 
     devices: DeviceResults = DeviceResults()
@@ -318,7 +318,7 @@ class AllocationResult(Object, frozen=True):
         return frozenset(f"{each.driver}/{each.pool}/{each.device}" for each in results)
 
 
-class ConsumerReference(Object, frozen=True):
+class ConsumerReference(ObjectStruct, frozen=True):
     """ResourceClaimConsumerReference."""
 
     api_group: str = ""
@@ -327,7 +327,7 @@ class ConsumerReference(Object, frozen=True):
     uid: str = ""
 
 
-class DeviceCondition(Object, frozen=True):
+class DeviceCondition(ObjectStruct, frozen=True):
     """metav1.Condition, as drivers set it."""
 
     type: str = ""
@@ -336,7 +336,7 @@ class DeviceCondition(Object, frozen=True):
     message: str = ""
 
 
-class AllocatedDeviceStatus(Object, frozen=True):
+class AllocatedDeviceStatus(ObjectStruct, frozen=True):
     """The driver's status of an allocated device."""
 
     driver: str = ""
@@ -346,7 +346,7 @@ class AllocatedDeviceStatus(Object, frozen=True):
     conditions: Few[DeviceCondition] | None = None
 
 
-class ResourceClaimStatus(Object, frozen=True):
+class ResourceClaimStatus(ObjectStruct, frozen=True):
     """The allocation of a claim and its consumers."""
 
     allocation: AllocationResult | None = None

@@ -20,11 +20,11 @@ Quantity = str | Int64 | float
 Resources = ByResource[Quantity]
 
 
-class Object(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+class ObjectStruct(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """Base of the nested structs."""
 
 
-class OwnerReference(Object, frozen=True):
+class OwnerReference(ObjectStruct, frozen=True):
     """metav1.OwnerReference."""
 
     kind: str = ""
@@ -34,7 +34,7 @@ class OwnerReference(Object, frozen=True):
     api_version: str = ""
 
 
-class ObjectMeta(Object, frozen=True):
+class ObjectMeta(ObjectStruct, frozen=True):
     """metav1.ObjectMeta. Timestamps are kept as text: only their presence is used."""
 
     name: Name = ""
@@ -48,7 +48,7 @@ class ObjectMeta(Object, frozen=True):
     owner_references: Many[OwnerReference] | None = None
 
 
-class Named(Object, frozen=True):
+class Named(ObjectStruct, frozen=True):
     """An object with metadata; the accessors common to all kinds."""
 
     metadata: ObjectMeta = ObjectMeta()
@@ -98,27 +98,27 @@ class Named(Object, frozen=True):
 # ---------------------------------------------------------------- node selection and affinity
 
 
-class NodeSelectorTerm(Object, frozen=True):
+class NodeSelectorTerm(ObjectStruct, frozen=True):
     """Expressions over labels and fields, all of which must match; an empty term matches nothing."""
 
     match_expressions: Many[Requirement] | None = None
     match_fields: Many[Requirement] | None = None
 
 
-class NodeSelector(Object, frozen=True):
+class NodeSelector(ObjectStruct, frozen=True):
     """Terms of which one must match."""
 
     node_selector_terms: Many[NodeSelectorTerm] | None = None
 
 
-class PreferredSchedulingTerm(Object, frozen=True):
+class PreferredSchedulingTerm(ObjectStruct, frozen=True):
     """A node selector term with a weight (1 to 100)."""
 
     weight: Int32 = 0
     preference: NodeSelectorTerm = NodeSelectorTerm()
 
 
-class NodeAffinity(Object, frozen=True):
+class NodeAffinity(ObjectStruct, frozen=True):
     """core/v1 NodeAffinity."""
 
     required: NodeSelector | None = msgspec.field(
@@ -129,7 +129,7 @@ class NodeAffinity(Object, frozen=True):
     )
 
 
-class PodAffinityTerm(Object, frozen=True):
+class PodAffinityTerm(ObjectStruct, frozen=True):
     """core/v1 PodAffinityTerm; matchLabelKeys are merged into the selector by the API server."""
 
     topology_key: str = ""
@@ -138,14 +138,14 @@ class PodAffinityTerm(Object, frozen=True):
     namespace_selector: LabelSelector | None = None
 
 
-class WeightedPodAffinityTerm(Object, frozen=True):
+class WeightedPodAffinityTerm(ObjectStruct, frozen=True):
     """A pod affinity term with a weight (1 to 100)."""
 
     weight: Int32 = 0
     pod_affinity_term: PodAffinityTerm = PodAffinityTerm()
 
 
-class PodAffinity(Object, frozen=True):
+class PodAffinity(ObjectStruct, frozen=True):
     """core/v1 PodAffinity and PodAntiAffinity: the same shape."""
 
     required: Many[PodAffinityTerm] | None = msgspec.field(
@@ -156,7 +156,7 @@ class PodAffinity(Object, frozen=True):
     )
 
 
-class Affinity(Object, frozen=True):
+class Affinity(ObjectStruct, frozen=True):
     """core/v1 Affinity."""
 
     node_affinity: NodeAffinity | None = None
@@ -164,7 +164,7 @@ class Affinity(Object, frozen=True):
     pod_anti_affinity: PodAffinity | None = None
 
 
-class Toleration(Object, frozen=True):
+class Toleration(ObjectStruct, frozen=True):
     """core/v1 Toleration."""
 
     key: str = ""
@@ -173,7 +173,7 @@ class Toleration(Object, frozen=True):
     effect: str = ""
 
 
-class Taint(Object, frozen=True):
+class Taint(ObjectStruct, frozen=True):
     """core/v1 Taint."""
 
     key: str = ""
@@ -181,7 +181,7 @@ class Taint(Object, frozen=True):
     effect: str = ""
 
 
-class TopologySpreadConstraint(Object, frozen=True):
+class TopologySpreadConstraint(ObjectStruct, frozen=True):
     """core/v1 TopologySpreadConstraint."""
 
     max_skew: Int32 = 1
@@ -197,14 +197,14 @@ class TopologySpreadConstraint(Object, frozen=True):
 # ---------------------------------------------------------------- containers and volumes
 
 
-class ResourceRequirements(Object, frozen=True):
+class ResourceRequirements(ObjectStruct, frozen=True):
     """Requests and limits by resource name; quantities as they are on the wire."""
 
     requests: Resources | None = None
     limits: Resources | None = None
 
 
-class ContainerPort(Object, frozen=True):
+class ContainerPort(ObjectStruct, frozen=True):
     """core/v1 ContainerPort."""
 
     host_port: Int32 = 0
@@ -212,13 +212,13 @@ class ContainerPort(Object, frozen=True):
     protocol: str = ""
 
 
-class ContainerRestartRule(Object, frozen=True):
+class ContainerRestartRule(ObjectStruct, frozen=True):
     """core/v1 ContainerRestartRule."""
 
     action: str = ""
 
 
-class Container(Object, frozen=True):
+class Container(ObjectStruct, frozen=True):
     """core/v1 Container, init containers included."""
 
     name: str = ""
@@ -229,28 +229,28 @@ class Container(Object, frozen=True):
     restart_policy_rules: Many[ContainerRestartRule] | None = None
 
 
-class GCEPersistentDisk(Object, frozen=True):
+class GCEPersistentDisk(ObjectStruct, frozen=True):
     """core/v1 GCEPersistentDiskVolumeSource."""
 
     pd_name: str = ""
     read_only: bool = False
 
 
-class AWSElasticBlockStore(Object, frozen=True):
+class AWSElasticBlockStore(ObjectStruct, frozen=True):
     """core/v1 AWSElasticBlockStoreVolumeSource."""
 
     volume_id: str = msgspec.field(default="", name="volumeID")
     read_only: bool = False
 
 
-class ISCSI(Object, frozen=True):
+class ISCSI(ObjectStruct, frozen=True):
     """core/v1 ISCSIVolumeSource."""
 
     iqn: str = ""
     read_only: bool = False
 
 
-class RBD(Object, frozen=True):
+class RBD(ObjectStruct, frozen=True):
     """core/v1 RBDVolumeSource; ``monitors`` is set, ``pool`` defaulted to rbd by the API server."""
 
     monitors: Few[str] | None = None
@@ -259,50 +259,50 @@ class RBD(Object, frozen=True):
     read_only: bool = False
 
 
-class AzureDisk(Object, frozen=True):
+class AzureDisk(ObjectStruct, frozen=True):
     """core/v1 AzureDiskVolumeSource."""
 
     disk_uri: str = msgspec.field(default="", name="diskURI")
     kind: str | None = None
 
 
-class Cinder(Object, frozen=True):
+class Cinder(ObjectStruct, frozen=True):
     """core/v1 CinderVolumeSource."""
 
     volume_id: str = msgspec.field(default="", name="volumeID")
 
 
-class Portworx(Object, frozen=True):
+class Portworx(ObjectStruct, frozen=True):
     """core/v1 PortworxVolumeSource."""
 
     volume_id: str = msgspec.field(default="", name="volumeID")
 
 
-class CSI(Object, frozen=True):
+class CSI(ObjectStruct, frozen=True):
     """core/v1 CSIVolumeSource (inline) and CSIPersistentVolumeSource."""
 
     driver: str = ""
     volume_handle: str = ""
 
 
-class ClaimSource(Object, frozen=True):
+class ClaimSource(ObjectStruct, frozen=True):
     """core/v1 PersistentVolumeClaimVolumeSource."""
 
     claim_name: str = ""
     read_only: bool = False
 
 
-class EphemeralSource(Object, frozen=True):
+class EphemeralSource(ObjectStruct, frozen=True):
     """core/v1 EphemeralVolumeSource; only its presence matters."""
 
 
-class ImageSource(Object, frozen=True):
+class ImageSource(ObjectStruct, frozen=True):
     """core/v1 ImageVolumeSource."""
 
     reference: str = ""
 
 
-class Volume(Object, frozen=True):
+class Volume(ObjectStruct, frozen=True):
     """core/v1 Volume: the sources relevant to scheduling; all None for other sources."""
 
     name: str = ""
@@ -327,13 +327,13 @@ class Volume(Object, frozen=True):
 _SOURCES = tuple(f for f in Volume.__struct_fields__ if f != "name")
 
 
-class SchedulingGate(Object, frozen=True):
+class SchedulingGate(ObjectStruct, frozen=True):
     """core/v1 PodSchedulingGate."""
 
     name: str = ""
 
 
-class PodResourceClaim(Object, frozen=True):
+class PodResourceClaim(ObjectStruct, frozen=True):
     """core/v1 PodResourceClaim."""
 
     name: str = ""
@@ -341,7 +341,7 @@ class PodResourceClaim(Object, frozen=True):
     resource_claim_template_name: str | None = None
 
 
-class PodResourceClaimStatus(Object, frozen=True):
+class PodResourceClaimStatus(ObjectStruct, frozen=True):
     """core/v1 PodResourceClaimStatus: the claim created for an entry of the spec; None if none is needed."""
 
     name: str = ""
@@ -369,7 +369,7 @@ class PodSpec(msgspec.Struct, rename="camel", omit_defaults=True, eq=False, weak
     host_users: bool | None = None
 
 
-class PodCondition(Object, frozen=True):
+class PodCondition(ObjectStruct, frozen=True):
     """core/v1 PodCondition."""
 
     type: str = ""
@@ -381,7 +381,7 @@ class PodCondition(Object, frozen=True):
     observed_generation: Int64 = 0
 
 
-class ContainerStatus(Object, frozen=True):
+class ContainerStatus(ObjectStruct, frozen=True):
     """The fields of core/v1 ContainerStatus for in-place resize."""
 
     name: str = ""
@@ -392,28 +392,28 @@ class ContainerStatus(Object, frozen=True):
 # ---------------------------------------------------------------- nodes
 
 
-class ContainerImage(Object, frozen=True):
+class ContainerImage(ObjectStruct, frozen=True):
     """core/v1 ContainerImage."""
 
     names: tuple[str, ...] | None = None
     size_bytes: Int64 = 0
 
 
-class NodeCondition(Object, frozen=True):
+class NodeCondition(ObjectStruct, frozen=True):
     """core/v1 NodeCondition."""
 
     type: str = ""
     status: str = ""
 
 
-class NodeSpec(Object, frozen=True):
+class NodeSpec(ObjectStruct, frozen=True):
     """core/v1 NodeSpec."""
 
     unschedulable: bool = False
     taints: Many[Taint] | None = None
 
 
-class NodeStatus(Object, frozen=True):
+class NodeStatus(ObjectStruct, frozen=True):
     """core/v1 NodeStatus."""
 
     allocatable: Resources | None = None
@@ -446,7 +446,7 @@ class Namespace(Named, frozen=True):
     """core/v1 Namespace."""
 
 
-class ServiceSpec(Object, frozen=True):
+class ServiceSpec(ObjectStruct, frozen=True):
     """core/v1 ServiceSpec and ReplicationControllerSpec: a map selector."""
 
     selector: TextMap | None = None
@@ -464,7 +464,7 @@ class ReplicationController(Named, frozen=True, kw_only=True):
     spec: ServiceSpec = ServiceSpec()
 
 
-class WorkloadSpec(Object, frozen=True):
+class WorkloadSpec(ObjectStruct, frozen=True):
     """The selector of an apps/v1 ReplicaSet or StatefulSet."""
 
     selector: LabelSelector | None = None
@@ -482,7 +482,7 @@ class StatefulSet(Named, frozen=True, kw_only=True):
     spec: WorkloadSpec = WorkloadSpec()
 
 
-class PodDisruptionBudgetStatus(Object, frozen=True):
+class PodDisruptionBudgetStatus(ObjectStruct, frozen=True):
     """policy/v1 PodDisruptionBudgetStatus."""
 
     disruptions_allowed: Int32 = 0

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Final, NamedTuple
 import msgspec
 
 from app.model.limits import Few
-from app.model.objects import Named, Object
+from app.model.objects import Named, ObjectStruct
 from app.model.pod import Pod
 
 #: The label that names a pod's group of scheduling.x-k8s.io.
@@ -17,7 +17,7 @@ GROUP_LABEL: Final = "scheduling.x-k8s.io/pod-group"
 _Count = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
 
 
-class Condition(Object, frozen=True):
+class Condition(ObjectStruct, frozen=True):
     """metav1.Condition."""
 
     type: str = ""
@@ -28,46 +28,46 @@ class Condition(Object, frozen=True):
     observed_generation: int = 0
 
 
-class BasicPolicy(Object, frozen=True):
+class BasicPolicy(ObjectStruct, frozen=True):
     """The pods of the group do not wait for each other."""
 
 
-class GangPolicy(Object, frozen=True):
+class GangPolicy(ObjectStruct, frozen=True):
     """At least ``min_count`` pods are scheduled, or none."""
 
     min_count: _Count
 
 
-class GroupPolicy(Object, frozen=True):
+class GroupPolicy(ObjectStruct, frozen=True):
     """scheduling.k8s.io PodGroupSchedulingPolicy: one of the two."""
 
     basic: BasicPolicy | None = None
     gang: GangPolicy | None = None
 
 
-class AllPods(Object, frozen=True):
+class AllPods(ObjectStruct, frozen=True):
     """All pods of the group are evicted, or none."""
 
 
-class DisruptionMode(Object, frozen=True):
+class DisruptionMode(ObjectStruct, frozen=True):
     """The disruption mode in v1beta1 and v1alpha3; v1alpha2 has a text."""
 
     all: AllPods | None = None
 
 
-class TopologyConstraint(Object, frozen=True):
+class TopologyConstraint(ObjectStruct, frozen=True):
     """All pods of the group go to nodes with the same value of the label ``key``."""
 
     key: str = ""
 
 
-class GroupConstraints(Object, frozen=True):
+class GroupConstraints(ObjectStruct, frozen=True):
     """scheduling.k8s.io PodGroupSchedulingConstraints."""
 
     topology: Few[TopologyConstraint] | None = None
 
 
-class PodGroupSpec(Object, frozen=True):
+class PodGroupSpec(ObjectStruct, frozen=True):
     """scheduling.k8s.io PodGroupSpec."""
 
     scheduling_policy: GroupPolicy = GroupPolicy()
@@ -77,7 +77,7 @@ class PodGroupSpec(Object, frozen=True):
     scheduling_constraints: GroupConstraints | None = None
 
 
-class PodGroupStatus(Object, frozen=True):
+class PodGroupStatus(ObjectStruct, frozen=True):
     """scheduling.k8s.io PodGroupStatus."""
 
     conditions: Few[Condition] | None = None
@@ -116,13 +116,13 @@ class PodGroup(Named, frozen=True, kw_only=True):
         return constraints.topology[0].key if constraints and constraints.topology else ""
 
 
-class LabelledPodGroupSpec(Object, frozen=True):
+class LabelledPodGroupSpec(ObjectStruct, frozen=True):
     """scheduling.x-k8s.io/v1alpha1 PodGroupSpec."""
 
     min_member: int = 0
 
 
-class LabelledPodGroupStatus(Object, frozen=True):
+class LabelledPodGroupStatus(ObjectStruct, frozen=True):
     """scheduling.x-k8s.io/v1alpha1 PodGroupStatus."""
 
     phase: str = ""

@@ -10,7 +10,7 @@ from app.model.objects import (
     Int32,
     Named,
     NodeSelector,
-    Object,
+    ObjectStruct,
     Portworx,
     Quantity,
     ResourceRequirements,
@@ -19,7 +19,7 @@ from app.model.objects import (
 from app.model.selectors import LabelSelector
 
 
-class ObjectReference(Object, frozen=True):
+class ObjectReference(ObjectStruct, frozen=True):
     """core/v1 ObjectReference, as a PersistentVolume's claimRef."""
 
     kind: str = ""
@@ -28,13 +28,13 @@ class ObjectReference(Object, frozen=True):
     uid: str = ""
 
 
-class VolumeNodeAffinity(Object, frozen=True):
+class VolumeNodeAffinity(ObjectStruct, frozen=True):
     """core/v1 VolumeNodeAffinity."""
 
     required: NodeSelector | None = None
 
 
-class PersistentVolumeSpec(Object, frozen=True):
+class PersistentVolumeSpec(ObjectStruct, frozen=True):
     """core/v1 PersistentVolumeSpec."""
 
     capacity: Resources | None = None
@@ -52,7 +52,7 @@ class PersistentVolumeSpec(Object, frozen=True):
     portworx_volume: Portworx | None = None
 
 
-class PhaseStatus(Object, frozen=True):
+class PhaseStatus(ObjectStruct, frozen=True):
     """A status of which only the phase matters."""
 
     phase: str = ""
@@ -65,7 +65,7 @@ class PersistentVolume(Named, frozen=True, kw_only=True):
     status: PhaseStatus = PhaseStatus()
 
 
-class PersistentVolumeClaimSpec(Object, frozen=True):
+class PersistentVolumeClaimSpec(ObjectStruct, frozen=True):
     """core/v1 PersistentVolumeClaimSpec."""
 
     access_modes: Few[str] | None = None
@@ -84,14 +84,14 @@ class PersistentVolumeClaim(Named, frozen=True, kw_only=True):
     status: PhaseStatus = PhaseStatus()
 
 
-class TopologySelectorRequirement(Object, frozen=True):
+class TopologySelectorRequirement(ObjectStruct, frozen=True):
     """core/v1 TopologySelectorLabelRequirement."""
 
     key: str = ""
     values: Values = ()
 
 
-class TopologySelectorTerm(Object, frozen=True):
+class TopologySelectorTerm(ObjectStruct, frozen=True):
     """core/v1 TopologySelectorTerm."""
 
     match_label_expressions: Many[TopologySelectorRequirement] | None = None
@@ -105,20 +105,20 @@ class StorageClass(Named, frozen=True, kw_only=True):
     allowed_topologies: Many[TopologySelectorTerm] | None = None
 
 
-class VolumeNodeResources(Object, frozen=True):
+class VolumeNodeResources(ObjectStruct, frozen=True):
     """storage.k8s.io/v1 VolumeNodeResources."""
 
     count: Int32 | None = None
 
 
-class CSINodeDriver(Object, frozen=True):
+class CSINodeDriver(ObjectStruct, frozen=True):
     """storage.k8s.io/v1 CSINodeDriver."""
 
     name: str = ""
     allocatable: VolumeNodeResources | None = None
 
 
-class CSINodeSpec(Object, frozen=True):
+class CSINodeSpec(ObjectStruct, frozen=True):
     """storage.k8s.io/v1 CSINodeSpec."""
 
     drivers: Many[CSINodeDriver] | None = None
@@ -130,7 +130,7 @@ class CSINode(Named, frozen=True, kw_only=True):
     spec: CSINodeSpec = CSINodeSpec()
 
 
-class CSIDriverSpec(Object, frozen=True):
+class CSIDriverSpec(ObjectStruct, frozen=True):
     """storage.k8s.io/v1 CSIDriverSpec."""
 
     storage_capacity: bool | None = None
@@ -152,13 +152,13 @@ class CSIStorageCapacity(Named, frozen=True, kw_only=True):
     node_topology: LabelSelector | None = None
 
 
-class VolumeAttachmentSource(Object, frozen=True):
+class VolumeAttachmentSource(ObjectStruct, frozen=True):
     """storage.k8s.io/v1 VolumeAttachmentSource."""
 
     persistent_volume_name: str | None = None
 
 
-class VolumeAttachmentSpec(Object, frozen=True):
+class VolumeAttachmentSpec(ObjectStruct, frozen=True):
     """storage.k8s.io/v1 VolumeAttachmentSpec."""
 
     attacher: str = ""

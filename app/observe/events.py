@@ -156,7 +156,7 @@ SchedulerEvent = (
 )
 
 #: Takes every event.
-Sink = Callable[[SchedulerEvent], None]
+EventSink = Callable[[SchedulerEvent], None]
 
 
 class ByType:

@@ -35,7 +35,7 @@ UNSCHEDULABLE_FLAG: Final = 1
 UNKNOWN_FLAG: Final = 2
 
 #: Pauses in which other tasks may run.
-Steps = Generator[None, None, None]
+_Steps = Generator[None, None, None]
 
 
 class NodeRows:

@@ -25,7 +25,7 @@ _MAX_BYTES_PER_CONTAINER: Final = 1000 * _MIB
 #: The limit in bytes for all kept scores.
 _MAX_KEPT_BYTES: Final = 2**24
 
-Scores = npt.NDArray[np.int8]
+_Scores = npt.NDArray[np.int8]
 
 
 class ImageLocality(ColumnScore):
@@ -42,7 +42,7 @@ class ImageLocality(ColumnScore):
         """Takes no arguments."""
         self._table: Final = handle.table
         self._count_volumes: Final = Rule.ImageVolumes in handle.features.rules
-        self._kept: Final[WeakKeyDictionary[PodTemplate, tuple[Hashable, Scores | None]]] = (
+        self._kept: Final[WeakKeyDictionary[PodTemplate, tuple[Hashable, _Scores | None]]] = (
             WeakKeyDictionary()
         )
 
@@ -51,7 +51,7 @@ class ImageLocality(ColumnScore):
         scores = self.column(pod)
         return None if scores is None else scores.take(view.rows).astype(np.int64)
 
-    def column(self, pod: Pod) -> Scores | None:
+    def column(self, pod: Pod) -> _Scores | None:
         """int8[capacity], 0 to 100: the scores of every row; the same array until one changes. None as for ``score``."""
         table = self._table
         epoch = (table.node_count, table.images.version, table.capacity)
@@ -64,7 +64,7 @@ class ImageLocality(ColumnScore):
         return known[1]
 
 
-def _scores(spec: PodSpec, table: NodeTable, *, count_volumes: bool) -> Scores | None:
+def _scores(spec: PodSpec, table: NodeTable, *, count_volumes: bool) -> _Scores | None:
     """int8[capacity]: the score of every row; None if every node scores 0.
 
     ``count_volumes``: whether image volumes raise the size for the highest score, as from Kubernetes 1.37 on.

@@ -7,7 +7,6 @@ from collections.abc import Hashable
 from typing import ClassVar, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from app.framework.args import BalancedAllocationArgs
 from app.framework.handle import Handle
@@ -18,11 +17,9 @@ from app.model.requests import CPU, MEMORY
 from app.model.status import SKIP, SUCCESS, Status
 from app.plugins.helpers.device_counts import DeviceCounts
 from app.plugins.helpers.resource_score import ZERO, ScoredResources
-from app.state.columns.arrays import Int64
+from app.state.columns.arrays import Float64, Int64
 from app.state.columns.labels import Mask
 from app.state.view import View
-
-Float64 = npt.NDArray[np.float64]
 
 _CPU_AND_MEMORY: Final = (CPU, MEMORY)
 _SCORE_STATE: Final = "NodeResourcesBalancedAllocation/score"

@@ -19,7 +19,7 @@ from app.observe.metrics.series import MetricFamilies
 from app.runtime.tasks import Limiter
 from app.scheduler.extender_cycle import ChainBinder
 from app.scheduler.parts import Parts
-from app.scheduler.permits import WaitingPod, WaitingPods
+from app.scheduler.permits import WaitingPodEntry, WaitingPodsMap
 from app.scheduler.reports import Reports
 
 log = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ class Binder:
         *,
         effects: Effects,
         extenders: ChainBinder | None,
-        waiting: WaitingPods,
+        waiting: WaitingPodsMap,
         reports: Reports,
         undo: Callable[[AssumedPod, Status], None],
         max_writing: int,
@@ -85,7 +85,7 @@ class Binder:
         waiting = self._waiting.hold(pod, pod.node_name, waits) if waits else None
         self._spawn(self._run(assumed, waiting), "bind")
 
-    async def _run(self, assumed: AssumedPod, waiting: WaitingPod | None) -> None:
+    async def _run(self, assumed: AssumedPod, waiting: WaitingPodEntry | None) -> None:
         try:
             await self._bind(assumed, waiting)
         except (SchedulingError, KubeError) as error:
@@ -106,7 +106,7 @@ class Binder:
             self.writes.add(-1)
             self.cycles.add(-1)
 
-    async def _bind(self, assumed: AssumedPod, waiting: WaitingPod | None) -> None:
+    async def _bind(self, assumed: AssumedPod, waiting: WaitingPodEntry | None) -> None:
         pod, framework, cycle_state = assumed.pod, assumed.framework, assumed.cycle_state
         node = pod.node_name
         work = framework.commit.pre_bind_work(cycle_state, pod, node)
@@ -218,7 +218,7 @@ class Binder:
             seconds = self._clock.monotonic() - started
             self._emit(BindingStepFinished(assumed.queued, step, status, seconds))
 
-    async def _wait_for_permit(self, assumed: AssumedPod, waiting: WaitingPod) -> None:
+    async def _wait_for_permit(self, assumed: AssumedPod, waiting: WaitingPodEntry) -> None:
         started = self._clock.monotonic()
         status = await self._waiting.wait(waiting)
         seconds, code = self._clock.monotonic() - started, status.code.name

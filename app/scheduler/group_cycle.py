@@ -29,7 +29,7 @@ from app.scheduler.extender_cycle import ExtenderCycle
 from app.scheduler.failures import FailureHandler
 from app.scheduler.group_algorithm import NO_PLACEMENTS, AttemptFor, GroupAlgorithm
 from app.scheduler.group_state import UNSCHEDULABLE, GroupFault, GroupState, Member
-from app.scheduler.group_status import GroupResult, GroupStatusWriter
+from app.scheduler.group_status import GroupCycleResult, GroupStatusWriter
 from app.scheduler.parts import Parts
 from app.scheduler.serial_extenders import HeldTurn
 from app.scheduler.slots import Slots, Work
@@ -172,7 +172,7 @@ class _Cycle:
         #: The group by whose rules the outcome was judged; None if it was gone.
         self.group = group.group
 
-    async def run(self) -> tuple[GroupResult, str]:
+    async def run(self) -> tuple[GroupCycleResult, str]:
         """Places the pods, then starts their binding cycles or requeues them. Returns the outcome and why it is not better."""
         try:
             result, text = await self._place_and_settle()
@@ -185,7 +185,7 @@ class _Cycle:
         await self._group.wake_others()
         return result, text
 
-    async def _place_and_settle(self) -> tuple[GroupResult, str]:
+    async def _place_and_settle(self) -> tuple[GroupCycleResult, str]:
         try:
             await self._algorithm.place()
             self._found_at = self._clock.monotonic()
@@ -201,7 +201,7 @@ class _Cycle:
             log.exception("Error scheduling pod group %s/%s", key.namespace, key.name)
             return "error", await self._fail(GroupFault(f"{type(error).__name__}: {error}"))
 
-    def attempted(self, result: GroupResult, text: str) -> GroupAttempted:
+    def attempted(self, result: GroupCycleResult, text: str) -> GroupAttempted:
         """The event about this cycle, which has ended; it has pods."""
         members, started = tuple(self._group), self._group.started
         unfit = [member.message for member in members if member.message]
@@ -236,7 +236,7 @@ class _Cycle:
                 if row is None or not table.exists[row]:
                     raise GroupFault(f'node "{node}" not found', member)
 
-    async def _settle(self) -> tuple[GroupResult, str]:
+    async def _settle(self) -> tuple[GroupCycleResult, str]:
         preempting = [member for member in self._group if member.preempts]
         fits = any(member.fits for member in self._group)
         if not fits or not self._group.enough(-len(preempting)):
@@ -297,7 +297,7 @@ class _Cycle:
 
     # ------------------------------------------------------------ not scheduled
 
-    async def _give_up(self, preempting: Sequence[Member]) -> tuple[GroupResult, str]:
+    async def _give_up(self, preempting: Sequence[Member]) -> tuple[GroupCycleResult, str]:
         """Takes all pods back and requeues them, to wait for victims or for events."""
         group = self._group
         why, planned = self._reason(), self._still_planned()

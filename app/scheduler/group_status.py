@@ -18,7 +18,7 @@ from app.state.pod_groups import PodGroups
 log = logging.getLogger(__name__)
 
 #: The outcome of a group's cycle, as the label of metrics.
-GroupResult = Literal["scheduled", "unschedulable", "waiting_on_preemption", "error"]
+GroupCycleResult = Literal["scheduled", "unschedulable", "waiting_on_preemption", "error"]
 
 #: The phases of a group of scheduling.x-k8s.io before it is scheduled; later ones are its controller's.
 _BEFORE: Final = frozenset({"", "Pending", "PreScheduling", "Scheduling"})
@@ -35,7 +35,7 @@ class _Outcome(NamedTuple):
     """The outcome of a cycle, of the group with this uid."""
 
     uid: str
-    result: GroupResult
+    result: GroupCycleResult
     text: str
 
 
@@ -45,7 +45,7 @@ class _Written(NamedTuple):
     uid: str
     #: The version of the group that the watch showed before.
     before: str
-    result: GroupResult
+    result: GroupCycleResult
     condition: Condition | None
 
 
@@ -61,7 +61,7 @@ class GroupStatusWriter:
         self._writing = False
         self._written: Final[dict[GroupKey, _Written]] = {}
 
-    def put(self, key: GroupKey, result: GroupResult, text: str, *, uid: str) -> None:
+    def put(self, key: GroupKey, result: GroupCycleResult, text: str, *, uid: str) -> None:
         """The outcome of a cycle of the group with this ``uid``; ``text`` says why it is not scheduled.
 
         A group that was scheduled stays so. Another group of the same name never gets the outcome.
@@ -108,7 +108,7 @@ class GroupStatusWriter:
             log.error("Cannot write the status of pod group %s: %s", group.key, error)
 
     def _remember(
-        self, key: GroupKey, group: AnyPodGroup, result: GroupResult, status: Mapping[str, Any]
+        self, key: GroupKey, group: AnyPodGroup, result: GroupCycleResult, status: Mapping[str, Any]
     ) -> None:
         conditions = msgspec.convert(status.get("conditions", ()), tuple[Condition, ...])
         condition = conditions[0] if conditions else None
@@ -117,7 +117,9 @@ class GroupStatusWriter:
             for gone in [each for each in self._written if self._groups.get(each) is None]:
                 del self._written[gone]
 
-    def _phase(self, key: GroupKey, group: LabelledPodGroup, result: GroupResult) -> dict[str, Any]:
+    def _phase(
+        self, key: GroupKey, group: LabelledPodGroup, result: GroupCycleResult
+    ) -> dict[str, Any]:
         if group.status.phase not in _BEFORE:
             return {}
         scheduled = len(self._groups.members(key).scheduled)
@@ -127,7 +129,7 @@ class GroupStatusWriter:
         return {"phase": phase, "scheduled": scheduled}
 
     def _condition(
-        self, key: GroupKey, type_: str, group: PodGroup, result: GroupResult, text: str
+        self, key: GroupKey, type_: str, group: PodGroup, result: GroupCycleResult, text: str
     ) -> dict[str, Any]:
         reason = {"scheduled": "Scheduled", "error": "SchedulerError"}.get(result, "Unschedulable")
         value = "True" if result == "scheduled" else "False"

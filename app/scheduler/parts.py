@@ -10,7 +10,7 @@ from app.kube.events import EventRecorder
 from app.kube.transport import Guard, Transport
 from app.model.budget import ByteBudget
 from app.model.clock import Clock
-from app.observe.events import Sink
+from app.observe.events import EventSink
 from app.observe.telemetry import Telemetry
 from app.runtime.tasks import Spawn
 from app.scheduler.recording import Recorder
@@ -70,4 +70,4 @@ class Parts:
     clock: Clock
     rng: np.random.Generator
     spawn: Spawn
-    sink: Sink
+    sink: EventSink

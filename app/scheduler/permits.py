@@ -8,7 +8,7 @@ from app.model.pod import Pod
 from app.model.status import SUCCESS, Code, Status, unschedulable
 
 
-class WaitingPod:
+class WaitingPodEntry:
     """A pod that waits until every plugin that asked for it has allowed it, or one rejects it."""
 
     def __init__(self, pod: Pod, node_name: str, waits: Mapping[str, float]) -> None:
@@ -59,32 +59,32 @@ class WaitingPod:
             timer.cancel()
 
 
-class WaitingPods:
+class WaitingPodsMap:
     """All waiting pods, by uid."""
 
     def __init__(self) -> None:
-        self._pods: dict[str, WaitingPod] = {}
+        self._pods: dict[str, WaitingPodEntry] = {}
 
-    def __iter__(self) -> Iterator[WaitingPod]:
+    def __iter__(self) -> Iterator[WaitingPodEntry]:
         return iter(tuple(self._pods.values()))
 
-    def get(self, uid: str) -> WaitingPod | None:
+    def get(self, uid: str) -> WaitingPodEntry | None:
         """The waiting pod; None if there is none by this uid."""
         return self._pods.get(uid)
 
-    def hold(self, pod: Pod, node_name: str, waits: Mapping[str, float]) -> WaitingPod:
+    def hold(self, pod: Pod, node_name: str, waits: Mapping[str, float]) -> WaitingPodEntry:
         """Lets a pod wait, at most this many seconds for each plugin; plugins find it here from now on."""
-        waiting = self._pods[pod.uid] = WaitingPod(pod, node_name, waits)
+        waiting = self._pods[pod.uid] = WaitingPodEntry(pod, node_name, waits)
         return waiting
 
-    async def wait(self, waiting: WaitingPod) -> Status:
+    async def wait(self, waiting: WaitingPodEntry) -> Status:
         """Returns the outcome when the wait of a pod ends."""
         try:
             return await waiting.wait()
         finally:
             self.release(waiting)
 
-    def release(self, waiting: WaitingPod) -> None:
+    def release(self, waiting: WaitingPodEntry) -> None:
         """Removes a pod that no longer waits."""
         waiting.stop()
         if self._pods.get(waiting.pod.uid) is waiting:

@@ -20,7 +20,7 @@ from app.extender.errors import ExtenderError
 from app.framework.handle import Eviction
 from app.model.pod import Pod
 from app.model.status import SchedulingError
-from app.observe.events import ShadowAnswered, Sink
+from app.observe.events import EventSink, ShadowAnswered
 from app.observe.metrics.series import MetricFamilies
 from app.runtime.tasks import Limiter, Spawn
 from app.state.columns.arrays import Int64
@@ -109,7 +109,7 @@ class ShadowExtenders:
         percentages: Mapping[str, int],
         rng: np.random.Generator,
         spawn: Spawn,
-        sink: Sink,
+        sink: EventSink,
         busy: Callable[[], bool],
     ) -> None:
         """``percentages``: percentageOfNodesToScore by profile, 0 for the adaptive one; ``busy``: pods wait for an attempt.

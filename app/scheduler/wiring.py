@@ -41,7 +41,7 @@ from app.scheduler.group_status import GroupStatusWriter
 from app.scheduler.kubelet_rejections import KubeletRejections
 from app.scheduler.loop import PodCycle, QueueFlusher, SchedulingLoop
 from app.scheduler.parts import ApiServer, Parts, Runtime
-from app.scheduler.permits import WaitingPods
+from app.scheduler.permits import WaitingPodsMap
 from app.scheduler.preemption import Evictor, ExtenderPreemption
 from app.scheduler.profiles import build_state, plugin_names, with_gang_scheduling
 from app.scheduler.recording import RecordedState
@@ -124,7 +124,7 @@ class Scheduler:
         api.events.defer_while(self._has_urgent_writes)
         self.settings: Final = loaded.settings
 
-        self.waiting: Final = WaitingPods()
+        self.waiting: Final = WaitingPodsMap()
         self.state, self.frameworks = self._make_state(
             profiles, plugin_classes, max_unschedulable_seconds
         )

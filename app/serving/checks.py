@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import msgspec
 
 #: (check, endpoint, healthy)
-Observe = Callable[[str, str, bool], None]
+_Observe = Callable[[str, str, bool], None]
 
 
 class Check(msgspec.Struct, frozen=True):
@@ -40,7 +40,7 @@ def report(
     *,
     excluded: Collection[str] = (),
     verbose: bool = False,
-    observe: Observe = lambda *_: None,
+    observe: _Observe = lambda *_: None,
 ) -> HealthReport:
     """Runs the checks. The text names failed checks without reasons, because the endpoint is public."""
     lines, withheld, left = [], [], set(excluded)

@@ -16,7 +16,7 @@ from app.serving.checks import Check, report
 log = logging.getLogger(__name__)
 
 
-Handler = Callable[[web.Request], Awaitable[web.Response]]
+_Handler = Callable[[web.Request], Awaitable[web.Response]]
 
 
 class HealthEndpoints:
@@ -47,7 +47,7 @@ class HealthEndpoints:
             routes += [web.get(f"/{endpoint}/{c.name}", self._one(endpoint, c)) for c in checks]
         return routes
 
-    def _all(self, endpoint: str, checks: Sequence[Check]) -> Handler:
+    def _all(self, endpoint: str, checks: Sequence[Check]) -> _Handler:
         async def answer(request: web.Request) -> web.Response:
             result = report(
                 endpoint,
@@ -72,7 +72,7 @@ class HealthEndpoints:
             log.info("No longer degraded: %s", name)
         self._degraded = dict(degraded)
 
-    def _one(self, endpoint: str, check: Check) -> Handler:
+    def _one(self, endpoint: str, check: Check) -> _Handler:
         async def answer(_request: web.Request) -> web.Response:
             problem = check.problem()
             self._observe(check.name, endpoint, problem is None)

@@ -1,6 +1,6 @@
 """Warnings about settings that are valid but probably not intended, or not valid in kube-scheduler."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Final
 
 from app.settings.args import ARGS, LabelSelector, NodeResourcesFitArgs
@@ -14,11 +14,9 @@ from app.settings.models import (
     KubeSchedulerProfile,
 )
 from app.settings.plugins import ResolvedPlugins, enabled_names, merge_plugins, resolve
-from app.settings.problems import Finding, Path
+from app.settings.problems import Finding, Findings, Path
 from app.settings.structure import closest
 from app.settings.validation import insecure_extenders, trimmed
-
-Findings = Iterator[Finding]
 
 _LONG_SECONDS: Final = 600.0
 """A time limit of a call that is hardly meant, or no longer needed: those of known extenders end at 5 minutes."""

@@ -4,7 +4,7 @@ A rule yields a ``Finding``: a path into the configuration and kube-scheduler's 
 and converts findings into ``Problem`` values, which are reported.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple, Self, TypeVar
 
 import msgspec
@@ -32,6 +32,9 @@ class Finding(NamedTuple):
     message: str
     near: Path = ()
     """Where to point when ``path`` itself is absent from the file, for example the verb that a missing weight belongs to."""
+
+
+Findings = Iterator[Finding]
 
 
 class Problem(msgspec.Struct, frozen=True, order=True):

@@ -34,11 +34,9 @@ from app.settings.models import (
     PluginSet,
 )
 from app.settings.plugins import enabled_names, merge_plugins
-from app.settings.problems import Finding, Path
+from app.settings.problems import Finding, Findings, Path
 from app.settings.structure import closest
 from app.settings.validation_args import validate_args, validate_gated_args, validate_selector
-
-Findings = Iterator[Finding]
 
 _JITTER_FACTOR: Final = 1.2
 _MAX_INT32: Final = 2**31 - 1

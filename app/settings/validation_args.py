@@ -4,7 +4,7 @@ Paths are relative to ``args``; the texts are kube-scheduler's. NodeResourcesFit
 when it builds the plugin, is checked here like the others.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from app.model.features import Features, Rule
@@ -29,9 +29,7 @@ from app.settings.args import (
     VolumeBindingArgs,
 )
 from app.settings.fieldtext import duplicate, forbidden, invalid, required, unsupported
-from app.settings.problems import Finding, Path
-
-Findings = Iterator[Finding]
+from app.settings.problems import Findings, Path
 
 STRATEGIES: Final = ("LeastAllocated", "MostAllocated", "RequestedToCapacityRatio")
 LABEL_OPERATORS: Final = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")

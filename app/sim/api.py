@@ -106,7 +106,7 @@ STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
 APPLY_PATCH: Final = "application/apply-patch+yaml"
 PATCH_TYPES: Final = (JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY_PATCH)
 
-Outcome = tuple[Record, Literal["created", "updated"]]
+_Outcome = tuple[Record, Literal["created", "updated"]]
 """The object after the request, and whether the request created it."""
 
 _NAME_ATTEMPTS: Final = 8
@@ -242,7 +242,7 @@ class Api(Lookup):
         *,
         subresource: str = "",
         dry_run: bool = False,
-    ) -> Outcome:
+    ) -> _Outcome:
         """Replaces an object, or its status. Raises 400, 404, 409 or 422."""
         with _judging(kind):
             value = stored(kind, normalised(kind, body))
@@ -310,7 +310,7 @@ class Api(Lookup):
         field_manager: str = "",
         subresource: str = "",
         dry_run: bool = False,
-    ) -> Outcome:
+    ) -> _Outcome:
         """Applies a patch of one of PATCH_TYPES. Raises 400, 404, 409, 415 or 422."""
         if patch_type not in PATCH_TYPES:
             raise unsupported_media_type(PATCH_TYPES)

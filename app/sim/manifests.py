@@ -22,7 +22,7 @@ class ManifestError(ValueError):
     """A manifest that cannot be used; the message names the file and the place in it."""
 
 
-class Placed(NamedTuple):
+class LocatedObject(NamedTuple):
     """An object, and where it was found for messages: file, document and item."""
 
     value: Object
@@ -58,7 +58,7 @@ def read_manifests(
         yield _kind_of(value, place, kinds), value
 
 
-def read_objects(path: Path) -> Iterator[Placed]:
+def read_objects(path: Path) -> Iterator[LocatedObject]:
     """Yields the objects in a file, also those of kinds that are not served. Raises ManifestError."""
     try:
         text = path.read_bytes()
@@ -85,7 +85,9 @@ def _documents(text: bytes) -> list[Any]:
     return load_all_yaml(text)
 
 
-def _unpacked(document: Any, place: str, inherited: Object | None = None) -> Iterator[Placed]:
+def _unpacked(
+    document: Any, place: str, inherited: Object | None = None
+) -> Iterator[LocatedObject]:
     """Yields the objects in a document; items of a typed list (``PodList``) take their type from it."""
     if not isinstance(document, dict):
         raise ManifestError(f"{place}: an object is expected, not {type(document).__name__}")
@@ -99,7 +101,7 @@ def _unpacked(document: Any, place: str, inherited: Object | None = None) -> Ite
             defaults = {} if kind == "List" else item_type
             yield from _unpacked(item, f"{place}, items[{number}]", defaults)
     else:
-        yield Placed(document, place)
+        yield LocatedObject(document, place)
 
 
 def _kind_of(document: Object, place: str, kinds: Mapping[tuple[str, str], Kind]) -> Kind:

@@ -19,7 +19,7 @@ LabelTest = Callable[[Labels], bool]
 Test = Callable[[Object], bool]
 
 _NO_LABELS: Final[Labels] = {}
-Path = tuple[str, ...]
+_Path = tuple[str, ...]
 
 _REQUIREMENT: Final = re.compile(
     r"""\s*(?:
@@ -42,7 +42,7 @@ class ListSelector:
     __slots__ = ("_decode", "only_name", "tests")
 
     def __init__(
-        self, tests: list[Test], only_name: str | None = None, paths: Iterable[Path] = ()
+        self, tests: list[Test], only_name: str | None = None, paths: Iterable[_Path] = ()
     ) -> None:
         self.tests = tests
         self.only_name = only_name
@@ -61,7 +61,7 @@ class ListSelector:
 
 
 @functools.lru_cache(maxsize=64)
-def _decoder(paths: frozenset[Path]) -> msgspec.json.Decoder[Object]:
+def _decoder(paths: frozenset[_Path]) -> msgspec.json.Decoder[Object]:
     """A decoder of these fields alone."""
     tree: dict[str, Any] = {}
     for *parents, last in sorted(paths):
@@ -82,7 +82,7 @@ def _typed(tree: dict[str, Any]) -> Any:
 def compile_selector(kind: Kind, labels: str, fields: str) -> ListSelector:
     """Compiles the ``labelSelector`` and ``fieldSelector`` parameters. Raises 400 on a mistake."""
     tests: list[Test] = []
-    paths: list[Path] = []
+    paths: list[_Path] = []
     if labels:
         tests.append(_on_labels(parse_labels(labels)))
         paths.append(_LABELS)
@@ -166,8 +166,8 @@ def selector_text(selector: Mapping[str, Any] | None) -> str:
     return ",".join(parts)
 
 
-_NAME: Final[Path] = ("metadata", "name")
-_LABELS: Final[Path] = ("metadata", "labels")
+_NAME: Final[_Path] = ("metadata", "name")
+_LABELS: Final[_Path] = ("metadata", "labels")
 _EVERY_KIND: Final = ("metadata.name", "metadata.namespace")
 _REFERENCE: Final = (
     "kind",
@@ -213,7 +213,7 @@ _FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """Fields that can be selected, beyond the name and namespace that every kind has."""
 
-_STORED_PATHS: Final[Mapping[str, Path]] = {
+_STORED_PATHS: Final[Mapping[str, _Path]] = {
     "source": ("source", "component"),
     "reportingController": ("reportingComponent",),
     **{f"regarding.{name}": ("involvedObject", name) for name in _REFERENCE},
@@ -226,7 +226,7 @@ _SPLIT: Final = re.compile(r"(?<!\\),")
 _ESCAPE: Final = re.compile(r"\\(.)")
 
 
-def parse_fields(kind: Kind, text: str) -> list[tuple[Path, str, bool]]:
+def parse_fields(kind: Kind, text: str) -> list[tuple[_Path, str, bool]]:
     """Parses ``a=b,c!=d`` into (path, value, whether it must be equal). Raises 400 on unknown fields."""
     terms = []
     for part in filter(None, _SPLIT.split(text)):
@@ -241,7 +241,7 @@ def parse_fields(kind: Kind, text: str) -> list[tuple[Path, str, bool]]:
     return terms
 
 
-def _on_field(path: Path, wanted: str, equal: bool) -> Test:
+def _on_field(path: _Path, wanted: str, equal: bool) -> Test:
     default = "false" if path in _BOOLEANS else ""
     *parents, last = path
 

@@ -33,12 +33,12 @@ class DeviceTracker:
         self.claims: Final = ResourceClaims(claims)
         self.classes: Final = ClassesByResource(classes)
         self.allocated: Final = AllocatedState()
-        self._in_flight: Final[dict[str, InFlight]] = {}
+        self._in_flight: Final[dict[str, _InFlight]] = {}
         for known in self.claims:
             self._claim_changed(None, known)
         self.claims.follow(self._claim_changed)
 
-    def in_flight(self, uid: str) -> "InFlight | None":
+    def in_flight(self, uid: str) -> "_InFlight | None":
         """A claim's allocation in flight."""
         return self._in_flight.get(uid)
 
@@ -50,7 +50,7 @@ class DeviceTracker:
         if known is not None and known.allocation is allocation:
             self._in_flight[uid] = known._replace(pods=known.pods + 1)
             return
-        self._in_flight[uid] = InFlight(allocation, group, 1)
+        self._in_flight[uid] = _InFlight(allocation, group, 1)
         self.allocated.add(allocation)
         if known is not None:
             self.allocated.remove(known.allocation)
@@ -76,7 +76,7 @@ class DeviceTracker:
             self.allocated.remove(before)
 
 
-class InFlight(NamedTuple):
+class _InFlight(NamedTuple):
     """An allocation that is decided and not written."""
 
     allocation: AllocationResult

@@ -48,7 +48,7 @@ class Severity(enum.StrEnum):
 
 ERROR, WARNING, NOTE = Severity
 #: A finding about the exchange at hand.
-Found = tuple[Severity, str]
+_Found = tuple[Severity, str]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -152,7 +152,7 @@ def _redirect_hint(exchange: Exchange) -> str:
     return f"{why}give the address it redirects to"
 
 
-def _status(exchange: Exchange) -> Iterator[Found]:
+def _status(exchange: Exchange) -> Iterator[_Found]:
     if exchange.failure:
         why = " (it hung up: perhaps its handler crashed)" if exchange.hung_up else ""
         yield ERROR, f"no answer: {exchange.failure}{why}"
@@ -173,7 +173,7 @@ def _status(exchange: Exchange) -> Iterator[Found]:
     yield ERROR, f"{text}. It said: {said}" if said else f"{text}. It said nothing"
 
 
-def _speed(exchange: Exchange, timeout: float) -> Iterator[Found]:
+def _speed(exchange: Exchange, timeout: float) -> Iterator[_Found]:
     taken = f"took {exchange.seconds:.1f} s"
     if not exchange.failure and exchange.seconds > timeout / 2:
         yield WARNING, f"{taken}, of {timeout:g} s that httpTimeout allows"
@@ -181,7 +181,7 @@ def _speed(exchange: Exchange, timeout: float) -> Iterator[Found]:
         yield NOTE, f"{taken}: each pod waits as long, once per verb"
 
 
-def _body(exchange: Exchange) -> Iterator[Found]:
+def _body(exchange: Exchange) -> Iterator[_Found]:
     if not exchange.body.strip():
         yield ERROR, "answers 200 with an empty body, which cannot be decoded (EOF)"
         return
@@ -233,7 +233,7 @@ def _member(value: Any, name: str) -> Any:
 # ---------------------------------------------------------------- spelling
 
 
-def _spelling(value: Any, fields: Sequence[str]) -> Iterator[Found]:
+def _spelling(value: Any, fields: Sequence[str]) -> Iterator[_Found]:
     """Findings about keys in another case, which only Go accepts, and about unknown keys."""
     if not isinstance(value, dict):
         return
@@ -258,7 +258,7 @@ _FILTER_FIELDS: Final = (
 )
 
 
-def _filter(exchange: Exchange, value: Any) -> Iterator[Found]:
+def _filter(exchange: Exchange, value: Any) -> Iterator[_Found]:
     answer = wire.read_filter(exchange.body)
     yield from _spelling(value, _FILTER_FIELDS)
     if answer.error:
@@ -275,7 +275,7 @@ def _filter(exchange: Exchange, value: Any) -> Iterator[Found]:
     yield from _reasons(exchange, kept, answer)
 
 
-def _kept(exchange: Exchange, answer: wire.FilterAnswer) -> tuple[list[str], Found | None]:
+def _kept(exchange: Exchange, answer: wire.FilterAnswer) -> tuple[list[str], _Found | None]:
     """The nodes that pass as a scheduler reads the answer, and findings about fields that it ignores."""
     reasons = answer.failed or answer.failed_and_unresolvable
     if exchange.whole:
@@ -295,7 +295,7 @@ def _kept(exchange: Exchange, answer: wire.FilterAnswer) -> tuple[list[str], Fou
     return answer.node_names or [], None
 
 
-def _kept_names(exchange: Exchange, kept: Sequence[str]) -> Iterator[Found]:
+def _kept_names(exchange: Exchange, kept: Sequence[str]) -> Iterator[_Found]:
     strangers = dict.fromkeys(name for name in kept if name not in set(exchange.names))
     if strangers and exchange.whole:
         text = f"lets nodes pass that were not sent: {_some(strangers)}; kube-scheduler believes it"
@@ -307,14 +307,16 @@ def _kept_names(exchange: Exchange, kept: Sequence[str]) -> Iterator[Found]:
         yield WARNING, f"nodes come more than once: {_some(twice)}"
 
 
-def _stripped(value: Any) -> Iterator[Found]:
+def _stripped(value: Any) -> Iterator[_Found]:
     items = _member(_member(value, "Nodes"), "items") or ()
     if any(set(item or ()) <= {"metadata"} for item in items):
         text = "nodes come back without spec and status; kube-scheduler passes them on to the next extender like that"
         yield NOTE, text
 
 
-def _reasons(exchange: Exchange, kept: Sequence[str], answer: wire.FilterAnswer) -> Iterator[Found]:
+def _reasons(
+    exchange: Exchange, kept: Sequence[str], answer: wire.FilterAnswer
+) -> Iterator[_Found]:
     given = {**answer.failed, **answer.failed_and_unresolvable}
     if both := [name for name in kept if name in given]:
         yield WARNING, f"nodes pass and have a reason not to: {_some(both)}; they pass"
@@ -331,7 +333,7 @@ def _reasons(exchange: Exchange, kept: Sequence[str], answer: wire.FilterAnswer)
 # ---------------------------------------------------------------- prioritize
 
 
-def _prioritize(exchange: Exchange, value: Any) -> Iterator[Found]:
+def _prioritize(exchange: Exchange, value: Any) -> Iterator[_Found]:
     hosts, scores = wire.read_prioritize(exchange.body)
     for entry in (value or ())[:1]:
         yield from _spelling(entry, ("Host", "Score"))
@@ -357,7 +359,7 @@ def _prioritize(exchange: Exchange, value: Any) -> Iterator[Found]:
 # ---------------------------------------------------------------- preempt and bind
 
 
-def _preempt(exchange: Exchange, value: Any) -> Iterator[Found]:
+def _preempt(exchange: Exchange, value: Any) -> Iterator[_Found]:
     if _member(value, "NodeNameToVictims") and not _member(value, "NodeNameToMetaVictims"):
         text = "answers NodeNameToVictims, which is not read: victims are answered in NodeNameToMetaVictims"
         yield ERROR, text
@@ -378,7 +380,7 @@ def _preempt(exchange: Exchange, value: Any) -> Iterator[Found]:
             yield WARNING, text
 
 
-def _bind(exchange: Exchange, value: Any) -> Iterator[Found]:
+def _bind(exchange: Exchange, value: Any) -> Iterator[_Found]:
     yield from _spelling(value, ("Error",))
     error = wire.read_bind(exchange.body)
     if error:
@@ -387,7 +389,7 @@ def _bind(exchange: Exchange, value: Any) -> Iterator[Found]:
         yield ERROR, "says that it bound a pod that does not exist"
 
 
-def _group(exchange: Exchange, value: Any) -> Iterator[Found]:
+def _group(exchange: Exchange, value: Any) -> Iterator[_Found]:
     yield from _spelling(value, ("Answers", "Error"))
     if exchange.group is None:
         return
@@ -406,14 +408,14 @@ def _group(exchange: Exchange, value: Any) -> Iterator[Found]:
             yield WARNING, f"gives scores outside 0 to {HIGHEST_SCORE}: {_some(beyond)}"
 
 
-def _release(exchange: Exchange, value: Any) -> Iterator[Found]:
+def _release(exchange: Exchange, value: Any) -> Iterator[_Found]:
     yield from _spelling(value, ("Error",))
     error = wire.read_bind(exchange.body)
     if error:
         yield WARNING, f"rejected; a release of what is not reserved should succeed: {error}"
 
 
-_READERS: Final[Mapping[Verb, Callable[[Exchange, Any], Iterator[Found]]]] = {
+_READERS: Final[Mapping[Verb, Callable[[Exchange, Any], Iterator[_Found]]]] = {
     Verb.FILTER: _filter,
     Verb.PRIORITIZE: _prioritize,
     Verb.PREEMPT: _preempt,

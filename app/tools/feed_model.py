@@ -60,7 +60,7 @@ def _event(text: bytes) -> Event:
 
 # ---------------------------------------------------------------- messages
 
-Whole = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+_Whole = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 Latency = tuple[float | None, float | None]
 """Seconds: p50 and p99; None without calls."""
 
@@ -73,12 +73,12 @@ class _Scheduler(TypedDict):
 
 
 class _Queue(TypedDict):
-    active: Whole
-    in_flight: Whole
-    backoff: Whole
-    error_backoff: Whole
-    unschedulable: Whole
-    gated: Whole
+    active: _Whole
+    in_flight: _Whole
+    backoff: _Whole
+    error_backoff: _Whole
+    unschedulable: _Whole
+    gated: _Whole
 
 
 class _Rates(TypedDict):
@@ -90,10 +90,10 @@ class _Extender(TypedDict):
     extender: str
     verb: str
     breaker: str
-    limit: NotRequired[Whole]
-    inFlight: Whole
-    outcomes: dict[str, Whole]
-    dropped: Whole
+    limit: NotRequired[_Whole]
+    inFlight: _Whole
+    outcomes: dict[str, _Whole]
+    dropped: _Whole
     latency: Latency
 
 
@@ -106,7 +106,7 @@ class Decision(NamedTuple):
     result: str
     node: str
     seconds: float | None
-    attempts: Whole
+    attempts: _Whole
     message: str = ""
 
 
@@ -114,26 +114,26 @@ class _Column(TypedDict):
     """Values as their numbers by row; 0 is none."""
 
     values: list[Any]
-    codes: list[Whole]
+    codes: list[_Whole]
 
 
 class _Columns(TypedDict):
     """All nodes."""
 
     names: list[str]
-    flags: list[Whole]
+    flags: list[_Whole]
     labels: dict[str, _Column]
     taints: _Column
-    allocatable: dict[str, Whole | list[Whole]]
-    requested: dict[str, Whole | list[Whole]]
+    allocatable: dict[str, _Whole | list[_Whole]]
+    requested: dict[str, _Whole | list[_Whole]]
 
 
 class _Rows(TypedDict, total=False):
     """The nodes that changed."""
 
-    objects: list[tuple[Whole, str, Whole, dict[str, str], list[list[str]], dict[str, Whole]]]
-    rows: list[Whole]
-    requested: dict[str, Whole | list[Whole]]
+    objects: list[tuple[_Whole, str, _Whole, dict[str, str], list[list[str]], dict[str, _Whole]]]
+    rows: list[_Whole]
+    requested: dict[str, _Whole | list[_Whole]]
 
 
 class _Sections(TypedDict, total=False):
@@ -141,10 +141,10 @@ class _Sections(TypedDict, total=False):
     queue: _Queue
     rates: _Rates
     extenders: list[_Extender]
-    kubeletRejections: dict[str, Whole]
+    kubeletRejections: dict[str, _Whole]
     health: list[tuple[str, str, bool]]
     waiting: list[dict[str, Any]]
-    reasons: list[tuple[str, Whole]]
+    reasons: list[tuple[str, _Whole]]
     decisions: list[Decision]
     preemptions: list[Any]
     series: list[Any]

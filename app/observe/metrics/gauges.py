@@ -14,7 +14,7 @@ from app.model.budget import ByteBudget
 from app.model.features import Features
 from app.model.gates import GATES
 from app.observe.events import ElectionStatistics
-from app.observe.metrics.series import BETA, STABLE, Labels, MetricFamilies, Values
+from app.observe.metrics.series import BETA, STABLE, LabelValues, MetricFamilies, ValuesByLabels
 from app.plugins.dynamic_resources import DynamicResources
 from app.plugins.volume_binding import VolumeBinding
 from app.runtime.limits import Limits
@@ -178,15 +178,15 @@ def register_watches(
 def _by_kind(
     informers: Callable[[], Iterable[InformerStatistics]],
     value: Callable[[InformerStatistics], float | None],
-) -> Callable[[], Values]:
-    def look_up() -> Values:
+) -> Callable[[], ValuesByLabels]:
+    def look_up() -> ValuesByLabels:
         found = {(each.kind,): value(each) for each in informers()}
         return {labels: number for labels, number in found.items() if number is not None}
 
     return look_up
 
 
-def _pending(queue: QueueStatistics) -> Values:
+def _pending(queue: QueueStatistics) -> ValuesByLabels:
     return {
         ("active",): queue.active,
         ("backoff",): queue.backoff + queue.error_backoff,
@@ -195,11 +195,11 @@ def _pending(queue: QueueStatistics) -> Values:
     }
 
 
-def _cached(cache: CacheStatistics) -> Values:
+def _cached(cache: CacheStatistics) -> ValuesByLabels:
     return {("nodes",): cache.nodes, ("pods",): cache.pods, ("assumed_pods",): cache.assumed_pods}
 
 
-def _stage_errors(frameworks: Mapping[str, Framework]) -> Values:
+def _stage_errors(frameworks: Mapping[str, Framework]) -> ValuesByLabels:
     total: Counter[str] = Counter()
     for framework in frameworks.values():
         for plugin in framework.plugins.at("filter"):
@@ -218,14 +218,14 @@ def _device_plugins(
                 yield profile, plugin
 
 
-def _claims_created(frameworks: Mapping[str, Framework]) -> Values:
+def _claims_created(frameworks: Mapping[str, Framework]) -> ValuesByLabels:
     total: Counter[str] = Counter()
     for _, plugin in _device_plugins(frameworks):
         total += plugin.claims_created
     return {(outcome,): count for outcome, count in total.items()}
 
 
-def _conditions_awaited(frameworks: Mapping[str, Framework]) -> Values:
+def _conditions_awaited(frameworks: Mapping[str, Framework]) -> ValuesByLabels:
     return {
         (profile, driver, outcome): count
         for profile, plugin in _device_plugins(frameworks)
@@ -238,8 +238,8 @@ def register_election(
 ) -> None:
     """client-go's metrics of leader election; no series without election."""
 
-    def of(value: Callable[[ElectionStatistics], float]) -> Callable[[], Values]:
-        def look_up() -> Values:
+    def of(value: Callable[[ElectionStatistics], float]) -> Callable[[], ValuesByLabels]:
+        def look_up() -> ValuesByLabels:
             statistics = election()
             return {} if statistics is None else {(_ELECTION,): value(statistics)}
 
@@ -266,7 +266,7 @@ def register_events(
 ) -> None:
     """Events about pods: waiting, sent, lost."""
 
-    def totals(field: str) -> Callable[[], Values]:
+    def totals(field: str) -> Callable[[], ValuesByLabels]:
         return lambda: {(): sum(getattr(each, field) for each in events())}
 
     families.computed(
@@ -366,7 +366,7 @@ def register_build(families: MetricFamilies, version: str) -> None:
     Not as ``kubernetes_build_info``, because alerts compare the versions there to find components that were not
     upgraded.
     """
-    labels: Labels = (
+    labels: LabelValues = (
         version,
         platform.python_version(),
         f"{platform.system()}/{platform.machine()}",

@@ -11,7 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.metrics_core import Metric
 from prometheus_client.utils import floatToGoString
 
-Labels = tuple[str, ...]
+_Labels = tuple[str, ...]
 
 
 def go_float(value: float) -> str:
@@ -25,7 +25,7 @@ def go_float(value: float) -> str:
 
 
 def single(
-    name: str, text: str, labels: Labels, values: Mapping[Labels, float], *, counter: bool
+    name: str, text: str, labels: _Labels, values: Mapping[_Labels, float], *, counter: bool
 ) -> Metric:
     """A counter or a gauge: label values -> value."""
     make = CounterMetricFamily if counter else GaugeMetricFamily
@@ -38,9 +38,9 @@ def single(
 def histogram(
     name: str,
     text: str,
-    labels: Labels,
+    labels: _Labels,
     bounds: tuple[float, ...],
-    series: Iterable[tuple[Labels, Sequence[int], float]],
+    series: Iterable[tuple[_Labels, Sequence[int], float]],
 ) -> Metric:
     """A histogram: label values, the counts of each bucket and of what is above all bounds, and the sum."""
     metric = HistogramMetricFamily(name, text, labels=labels)

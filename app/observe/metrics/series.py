@@ -19,7 +19,7 @@ STABLE: Final = "STABLE"
 BETA: Final = "BETA"
 ALPHA: Final = "ALPHA"
 
-Labels = tuple[str, ...]
+LabelValues = tuple[str, ...]
 
 
 def exponential(start: float, factor: float, count: int) -> tuple[float, ...]:
@@ -115,14 +115,14 @@ class Histogram:
 S = TypeVar("S", Sample, Histogram)
 
 
-class _Series(dict[Labels, S]):
-    def __init__(self, name: str, labels: Labels, make: Callable[[], S]) -> None:
+class _Series(dict[LabelValues, S]):
+    def __init__(self, name: str, labels: LabelValues, make: Callable[[], S]) -> None:
         super().__init__()
         self._name: Final = name
         self._labels: Final = labels
         self._make: Final[Callable[[], S]] = make
 
-    def __missing__(self, values: Labels) -> S:
+    def __missing__(self, values: LabelValues) -> S:
         if len(values) != len(self._labels):
             raise ValueError(f"{self._name} has the labels {self._labels}, not {values}")
         series = self[values] = self._make()
@@ -133,7 +133,7 @@ class MetricFamily(Generic[S]):
     """One metric with its series by label values."""
 
     def __init__(
-        self, name: str, text: str, *, stability: str, labels: Labels, make: Callable[[], S]
+        self, name: str, text: str, *, stability: str, labels: LabelValues, make: Callable[[], S]
     ) -> None:
         self.name: Final = name
         self.help: Final = f"[{stability}] {text}"
@@ -155,12 +155,12 @@ class SampleFamily(MetricFamily[Sample]):
     """Counters, or gauges that are updated by events; other gauges are computed (see ComputedFamily)."""
 
     def __init__(
-        self, name: str, text: str, *, stability: str, labels: Labels, counter: bool
+        self, name: str, text: str, *, stability: str, labels: LabelValues, counter: bool
     ) -> None:
         super().__init__(name, text, stability=stability, labels=labels, make=Sample)
         self.counter: Final = counter
 
-    def shown(self) -> "Values":
+    def shown(self) -> "ValuesByLabels":
         """The values by label values."""
         return {labels: sample.shown for labels, sample in self.of.items()}
 
@@ -180,7 +180,7 @@ class HistogramFamily(MetricFamily[Histogram]):
         *,
         stability: str,
         buckets: Sequence[float],
-        labels: Labels,
+        labels: LabelValues,
     ) -> None:
         super().__init__(
             name, text, stability=stability, labels=labels, make=lambda: Histogram(buckets)
@@ -189,7 +189,7 @@ class HistogramFamily(MetricFamily[Histogram]):
 
 
 #: Label values -> value.
-Values = Mapping[Labels, float]
+ValuesByLabels = Mapping[LabelValues, float]
 
 
 class ComputedFamily:
@@ -199,10 +199,10 @@ class ComputedFamily:
         self,
         name: str,
         text: str,
-        compute: Callable[[], Values],
+        compute: Callable[[], ValuesByLabels],
         *,
         stability: str,
-        labels: Labels,
+        labels: LabelValues,
         counter: bool,
     ) -> None:
         self.name: Final = name
@@ -243,13 +243,13 @@ class MetricFamilies:
                 yield library.single(name, text, labels, family.shown(), counter=counter)
 
     def counter(
-        self, name: str, text: str, labels: Labels = (), *, stability: str = ALPHA
+        self, name: str, text: str, labels: LabelValues = (), *, stability: str = ALPHA
     ) -> SampleFamily:
         """A new counter. Without labels it shows 0 from the beginning. Raises ValueError if the name is taken."""
         return self._add(SampleFamily(name, text, stability=stability, labels=labels, counter=True))
 
     def gauge(
-        self, name: str, text: str, labels: Labels = (), *, stability: str = ALPHA
+        self, name: str, text: str, labels: LabelValues = (), *, stability: str = ALPHA
     ) -> SampleFamily:
         """A new gauge; see ``counter``."""
         return self._add(
@@ -261,7 +261,7 @@ class MetricFamilies:
         name: str,
         text: str,
         buckets: Sequence[float],
-        labels: Labels = (),
+        labels: LabelValues = (),
         *,
         stability: str = ALPHA,
     ) -> HistogramFamily:
@@ -274,8 +274,8 @@ class MetricFamilies:
         self,
         name: str,
         text: str,
-        compute: Callable[[], Values],
-        labels: Labels = (),
+        compute: Callable[[], ValuesByLabels],
+        labels: LabelValues = (),
         *,
         stability: str = ALPHA,
         counter: bool = False,

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from app.framework.args import DefaultPreemptionArgs
 from app.model.pod import PodTemplate
-from app.plugins.default_preemption.dry_run import Finding
+from app.plugins.default_preemption.dry_run import DryRunResult
 from app.plugins.default_preemption.importance import Loss, loss
 from app.state.columns.arrays import Int64, Rows
 from app.state.columns.labels import Mask
@@ -31,10 +31,10 @@ _BLOCK: Final = 64
 _MAX_FAMILIES: Final = 16
 _UNKNOWN: Final = Loss(0, 0, 0, 0, 0.0)
 
-Trial = Callable[[Rows], Sequence[Finding]]
+Trial = Callable[[Rows], Sequence[DryRunResult]]
 
 
-class Findings:
+class DryRunResults:
     """Findings by row: kinds (int8[size]), findings, and the losses of candidates.
 
     They are valid where the row is ``fresh``; rows that were never tried count as harmless.
@@ -43,7 +43,7 @@ class Findings:
     def __init__(self, epoch: Hashable, size: int) -> None:
         self.epoch: Final = epoch
         self.kinds: npt.NDArray[np.int8] = np.full(size, HARMLESS, np.int8)
-        self.by_row: Final[list[Finding | None]] = [None] * size
+        self.by_row: Final[list[DryRunResult | None]] = [None] * size
         self.losses: Final[list[Loss]] = [_UNKNOWN] * size
         self._generation: Int64 = np.full(size, -1, np.int64)
         #: By row: the stamp of its nominated pods (PodsByRow).
@@ -59,7 +59,7 @@ class Findings:
         mask: Mask = self._generation[rows] == table.generation[rows]
         return mask
 
-    def put(self, rows: Rows, found: Sequence[Finding], table: NodeTable) -> None:
+    def put(self, rows: Rows, found: Sequence[DryRunResult], table: NodeTable) -> None:
         """Stores findings on rows in their present state."""
         self._generation[rows] = table.generation[rows]
         self.kinds[rows] = [_kind(finding) for finding in found]
@@ -68,7 +68,7 @@ class Findings:
             self.losses[row] = loss(finding) if isinstance(finding, Victims) else _UNKNOWN
 
 
-def _kind(finding: Finding) -> int:
+def _kind(finding: DryRunResult) -> int:
     if isinstance(finding, Victims):
         return VIOLATING if finding.num_pdb_violations else HARMLESS
     return HOPELESS
@@ -79,21 +79,21 @@ class FindingsByFamily:
 
     def __init__(self, table: NodeTable) -> None:
         self._table: Final = table
-        self._families: Final[dict[PodTemplate, Findings]] = {}
+        self._families: Final[dict[PodTemplate, DryRunResults]] = {}
 
-    def of(self, template: PodTemplate, epoch: Hashable) -> Findings:
+    def of(self, template: PodTemplate, epoch: Hashable) -> DryRunResults:
         """The findings for a template; new ones if ``epoch`` or the size of the table has changed."""
         known = self._families.pop(template, None)
         if known is None or known.epoch != epoch or len(known.kinds) != self._table.size:
-            known = Findings(epoch, self._table.size)
+            known = DryRunResults(epoch, self._table.size)
         self._families[template] = known
         if len(self._families) > _MAX_FAMILIES:
             del self._families[next(iter(self._families))]
         return known
 
-    def nothing(self) -> Findings:
+    def nothing(self) -> DryRunResults:
         """New findings that are not kept."""
-        return Findings(None, self._table.size)
+        return DryRunResults(None, self._table.size)
 
 
 def wanted(potential: int, args: DefaultPreemptionArgs) -> int:
@@ -103,7 +103,7 @@ def wanted(potential: int, args: DefaultPreemptionArgs) -> int:
 
 
 def search(
-    rows: Rows, enough: int, findings: Findings, trial: Trial, table: NodeTable, most: int = 0
+    rows: Rows, enough: int, findings: DryRunResults, trial: Trial, table: NodeTable, most: int = 0
 ) -> Generator[None, None, tuple[Rows, Rows]]:
     """Tries rows in order until there are ``enough`` candidates, one of which violates no budget.
 

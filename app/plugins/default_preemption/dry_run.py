@@ -172,7 +172,7 @@ NO_VICTIMS: Final = unresolvable("No preemption victims found for incoming pod")
 EXPECTED_A_VICTIM: Final = 'expected at least one victim pod on node "{}"'
 
 #: The victims on a node, or why preemption does not help there.
-Finding = Victims | Status
+DryRunResult = Victims | Status
 
 
 class _Potential(msgspec.Struct, frozen=True):
@@ -253,11 +253,11 @@ class DryRun:
             else groups.priority_of(preemptor, filters.pod)
         )
 
-    def run(self, rows: Rows) -> list[Finding]:
+    def run(self, rows: Rows) -> list[DryRunResult]:
         """For each row the victims, most important first, or why preemption does not help."""
         potential = [self._lower(row) for row in rows.tolist()]
         positions = [position for position, pods in enumerate(potential) if pods]
-        out: list[Finding] = [NO_VICTIMS] * len(rows)
+        out: list[DryRunResult] = [NO_VICTIMS] * len(rows)
         if positions:
             found = self._search(rows[positions], [potential[p] for p in positions])
             for position, finding in zip(positions, found, strict=True):
@@ -294,7 +294,7 @@ class DryRun:
         group = None if key is None else self._groups.get(key)
         return group is None or (group.priority or 0) < priority
 
-    def _search(self, rows: Rows, by_row: Sequence[Sequence[Pod]]) -> Iterator[Finding]:
+    def _search(self, rows: Rows, by_row: Sequence[Sequence[Pod]]) -> Iterator[DryRunResult]:
         potential = _Potential.of(by_row, self._budgets)
         views = DryRunViews.of(self._filters, self._table, rows, self._nominated)
         everything = np.arange(len(potential.batch))

@@ -34,7 +34,7 @@ from app.model.status import (
 )
 from app.plugins.default_preemption.budgets import DisruptionBudgets
 from app.plugins.default_preemption.candidates import (
-    Findings,
+    DryRunResults,
     FindingsByFamily,
     search,
     wanted,
@@ -94,7 +94,7 @@ _NODES: Final = ClusterEvent(
 
 
 #: The findings, the candidate rows, and the rows that were tried, in random order.
-Found = tuple[Findings, Rows, Rows]
+_Found = tuple[DryRunResults, Rows, Rows]
 
 
 class DefaultPreemption:
@@ -393,7 +393,7 @@ class DefaultPreemption:
 
     async def _find(
         self, state: CycleState, pod: Pod, rows: Rows, effects: Effects
-    ) -> tuple[Pod, Found]:
+    ) -> tuple[Pod, _Found]:
         """The pod in the version that was evaluated, and what was found.
 
         All rows are shuffled instead of starting at a random one: neighbours in the table are often alike, and a
@@ -413,7 +413,7 @@ class DefaultPreemption:
                     if self.ROWS_AT_ONCE:
                         await effects.sleep(0.0)
             except StopIteration as end:
-                found: Found = end.value
+                found: _Found = end.value
                 return pod, found
             except Unfinished:
                 if not may_pause:
@@ -433,7 +433,7 @@ class DefaultPreemption:
         present = np.array(rows, np.intp)
         return present[self._table.exists[present]]
 
-    def _search(self, state: CycleState, pod: Pod, order: Rows) -> Generator[None, None, Found]:
+    def _search(self, state: CycleState, pod: Pod, order: Rows) -> Generator[None, None, _Found]:
         nominated = self._nominations.concerning(pod)
         dry_run = self._dry_run(state, pod, nominated)
         if all(isinstance(plugin, NodeLocal) for _, plugin in dry_run.filters):
@@ -466,7 +466,7 @@ class DefaultPreemption:
             empty=self._empty_victims,
         )
 
-    def _least(self, findings: Findings, candidates: Rows) -> tuple[str, Victims]:
+    def _least(self, findings: DryRunResults, candidates: Rows) -> tuple[str, Victims]:
         """The node with the least loss, a random one of equals, and its victims."""
         if self._groups.any_units:
             losses = WholeLosses(self._groups, self._budgets)
@@ -475,14 +475,14 @@ class DefaultPreemption:
             row = min(candidates.tolist(), key=findings.losses.__getitem__)
         return self._table.names[row], self._whole(self._victims(findings, row))
 
-    def _victims(self, findings: Findings, row: int) -> Victims:
+    def _victims(self, findings: DryRunResults, row: int) -> Victims:
         """The victims found on a row, in their latest versions."""
         found = findings.by_row[row]
         assert isinstance(found, Victims)  # noqa: S101 - the row is a candidate
         pods = self._table.pods[row]
         return Victims(tuple(pods[pod.uid] for pod in found.pods), found.num_pdb_violations)
 
-    def _by_name(self, findings: Findings, candidates: Rows) -> Mapping[str, Victims]:
+    def _by_name(self, findings: DryRunResults, candidates: Rows) -> Mapping[str, Victims]:
         names = self._table.names
         return {names[row]: self._victims(findings, row) for row in candidates.tolist()}
 

@@ -19,7 +19,7 @@ from app.cel.devices import Selectors
 from app.model.devices import AllocationResult, DeviceClass, ResourceClaim, ResourceSlice
 from app.model.status import Unfinished
 from app.plugins.dynamic_resources.budget import AllocationTimeout, Budget
-from app.plugins.dynamic_resources.constraints import UNKNOWN, Value
+from app.plugins.dynamic_resources.constraints import UNKNOWN, AttributeValue
 from app.plugins.dynamic_resources.inventory import Inventory, VisiblePools
 from app.plugins.dynamic_resources.pools import PoolView, ViewUsage
 from app.plugins.dynamic_resources.query import DeviceProfile, Query
@@ -53,9 +53,9 @@ _MAX_KINDS: Final = 4096
 
 #: int32[n]: the numbers of kinds.
 Kinds = npt.NDArray[np.int32]
-Codes = npt.NDArray[np.int8]
+_Codes = npt.NDArray[np.int8]
 #: The kinds and codes of rows, and the answers by kind.
-Answers = tuple[Kinds, Codes, dict[int, "_Answer"]]
+Answers = tuple[Kinds, _Codes, dict[int, "_Answer"]]
 
 #: Seconds before a search that took too long is repeated, unless something that it depends on changes.
 _RETRY_SECONDS: Final = 30.0
@@ -106,7 +106,7 @@ class _Kinds:
         #: int32[capacity]: the kind of each row.
         self._of_row: Kinds = np.zeros(0, np.int32)
         #: int8[>= number of kinds]: the code of each kind's answer.
-        self._codes: Codes = np.full(64, TIMED_OUT, np.int8)
+        self._codes: _Codes = np.full(64, TIMED_OUT, np.int8)
         #: bool[capacity]: the rows that have to be classified when they are asked for.
         self._unseen: Mask = np.zeros(0, bool)
         #: The profiles of the devices in each view.
@@ -119,7 +119,7 @@ class _Kinds:
         #: Equal objects are shared between rows.
         self._known_profiles: Final[dict[tuple[DeviceProfile, ...], tuple[DeviceProfile, ...]]] = {}
         self._known_looks: Final[dict[Hashable, Hashable]] = {}
-        self._multi_node_values: Final[dict[PoolView, list[tuple[Value, ...]]]] = {}
+        self._multi_node_values: Final[dict[PoolView, list[tuple[AttributeValue, ...]]]] = {}
 
     def refresh(self, rows: Rows, budget: Budget) -> None:
         """Classifies those of the rows that have changed, until the budget has expired."""
@@ -209,7 +209,7 @@ class _Kinds:
             each for view in pools.views for each in known.get(view) or self.query.values(view)
         ]
         for one in zip(*values, strict=True):
-            numbers: dict[Value, Hashable] = {None: None, UNKNOWN: UNKNOWN}
+            numbers: dict[AttributeValue, Hashable] = {None: None, UNKNOWN: UNKNOWN}
             yield tuple([numbers.setdefault(each, len(numbers)) for each in one])
 
     def answer(self, rows: Rows, claims: Sequence[ResourceClaim], budget: Budget) -> Answers:

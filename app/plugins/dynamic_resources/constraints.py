@@ -18,13 +18,13 @@ from app.model.devices import Device, DeviceAttribute, DeviceConstraint
 from app.plugins.dynamic_resources.pools import Consumption, CounterName
 
 #: Type and value of an attribute; None if the device does not have it.
-Value = tuple[str, str | int] | None
+AttributeValue = tuple[str, str | int] | None
 
 #: An attribute of an unknown type, which is neither equal to nor distinct from any other.
 UNKNOWN: Final = ("", 0)
 
 
-def value_of(attribute: DeviceAttribute | None) -> Value:
+def value_of(attribute: DeviceAttribute | None) -> AttributeValue:
     """The value of an attribute."""
     if attribute is None:
         return None
@@ -39,7 +39,7 @@ def value_of(attribute: DeviceAttribute | None) -> Value:
     return UNKNOWN
 
 
-def look_up(device: Device, driver: str, name: str) -> Value:
+def look_up(device: Device, driver: str, name: str) -> AttributeValue:
     """The value of the attribute with this full name. Devices may list the driver's own attributes without the
     domain."""
     attributes = device.attributes or {}
@@ -52,7 +52,7 @@ def look_up(device: Device, driver: str, name: str) -> Value:
 class AttributeConstraint(Protocol):
     """The state of a constraint during the search for a claim's devices."""
 
-    def add(self, request: int, value: Value) -> bool:
+    def add(self, request: int, value: AttributeValue) -> bool:
         """Adds a device with this value for a request. False, and no change, if that violates the constraint."""
 
     def remove(self, request: int) -> None:
@@ -66,9 +66,9 @@ class MatchAttribute:
 
     def __init__(self) -> None:
         self._count = 0
-        self._value: Value = None
+        self._value: AttributeValue = None
 
-    def add(self, _request: int, value: Value) -> bool:
+    def add(self, _request: int, value: AttributeValue) -> bool:
         if value is None or (self._count and (value != self._value or value == UNKNOWN)):
             return False
         self._value = value
@@ -86,9 +86,9 @@ class DistinctAttribute:
 
     def __init__(self) -> None:
         self._count = 0
-        self._values: dict[int, Value] = {}
+        self._values: dict[int, AttributeValue] = {}
 
-    def add(self, request: int, value: Value) -> bool:
+    def add(self, request: int, value: AttributeValue) -> bool:
         if value is None:
             return False
         if self._count and self._values and (value == UNKNOWN or value in self._values.values()):

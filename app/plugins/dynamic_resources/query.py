@@ -22,7 +22,7 @@ from app.model.devices import (
 )
 from app.plugins.dynamic_resources.budget import AllocationTimeout, Budget
 from app.plugins.dynamic_resources.capacity import CapacityAmount
-from app.plugins.dynamic_resources.constraints import Value, attribute_of, look_up
+from app.plugins.dynamic_resources.constraints import AttributeValue, attribute_of, look_up
 from app.plugins.dynamic_resources.pools import DeviceTraits, Offer, PoolView
 from app.plugins.helpers.tolerations import tolerates
 from app.state.lister import Lister
@@ -37,7 +37,7 @@ class SelectorFault(NamedTuple):
 
 
 #: Whether the selectors accept a device, or the one that failed.
-Verdict = bool | SelectorFault
+SelectorResult = bool | SelectorFault
 
 
 class _Test(NamedTuple):
@@ -171,7 +171,7 @@ class DeviceProfile:
     __slots__ = ("needs", "tolerated", "traits", "verdicts")
 
     def __init__(
-        self, traits: DeviceTraits, verdicts: tuple[Verdict, ...], terms: "_Terms"
+        self, traits: DeviceTraits, verdicts: tuple[SelectorResult, ...], terms: "_Terms"
     ) -> None:
         self.traits: Final = traits
         self.verdicts: Final = verdicts
@@ -220,7 +220,9 @@ class Query:
         ]
         self._selectors: Final = selectors
         self._terms: Final[dict[DeviceTraits, _Terms]] = {}
-        self._profiles: Final[dict[tuple[DeviceTraits, tuple[Verdict, ...]], DeviceProfile]] = {}
+        self._profiles: Final[
+            dict[tuple[DeviceTraits, tuple[SelectorResult, ...]], DeviceProfile]
+        ] = {}
         #: The profiles of the first devices of a view.
         self._unfinished: Final[WeakKeyDictionary[PoolView, list[DeviceProfile]]] = (
             WeakKeyDictionary()
@@ -260,7 +262,7 @@ class Query:
             self._profiles[traits, verdicts] = profile
         return profile
 
-    def values(self, view: PoolView) -> list[tuple[Value, ...]]:
+    def values(self, view: PoolView) -> list[tuple[AttributeValue, ...]]:
         """The values of ``attributes`` of each device in a view."""
         driver, names = view.key[0], self.attributes
         return [
@@ -291,7 +293,7 @@ class Query:
 
     def _verdict(
         self, request: RequestQuery, offer: Offer, driver: str, budget: Budget, *, reachable: bool
-    ) -> Verdict:
+    ) -> SelectorResult:
         """Evaluates the selectors of the class, then those of the request; also for devices that the node does not
         reach."""
         if request.device_class is None:

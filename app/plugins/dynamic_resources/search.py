@@ -19,8 +19,8 @@ from app.model.devices import MAX_RESULTS, ResourceClaim
 from app.plugins.dynamic_resources.budget import AllocationTimeout, Budget
 from app.plugins.dynamic_resources.constraints import (
     AttributeConstraint,
+    AttributeValue,
     SharedCounters,
-    Value,
     start,
 )
 from app.plugins.dynamic_resources.pools import PoolState, PoolView, ViewUsage
@@ -61,7 +61,7 @@ class NodeDevices:
         self,
         views: Sequence[PoolView],
         profiles: Sequence[Sequence[DeviceProfile]],
-        values: Sequence[Sequence[tuple[Value, ...]]],
+        values: Sequence[Sequence[tuple[AttributeValue, ...]]],
         usages: Sequence[ViewUsage],
     ) -> None:
         self.views: Final = views

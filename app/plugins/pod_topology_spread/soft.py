@@ -7,7 +7,6 @@ import math
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from app.framework.interface import MAX_NODE_SCORE
 from app.model.pod import Pod
@@ -24,12 +23,10 @@ from app.plugins.pod_topology_spread.counting import (
     row_counts,
     with_all_keys,
 )
-from app.state.columns.arrays import Int64
+from app.state.columns.arrays import Float64, Int64
 from app.state.columns.families import PodCounter
 from app.state.columns.labels import MISSING, NO_CODE, Codes, LabelColumn, Mask
 from app.state.view import View
-
-Float64 = npt.NDArray[np.float64]
 
 
 class SoftCount(msgspec.Struct, frozen=True):

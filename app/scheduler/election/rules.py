@@ -86,7 +86,7 @@ class Wait(msgspec.Struct, frozen=True):
     until: float
 
 
-Action = CreateLease | UpdateLease | Wait
+LeaseAction = CreateLease | UpdateLease | Wait
 
 
 def observe(record: LeaseRecord, before: Observation | None, now: float) -> Observation:
@@ -101,7 +101,7 @@ def decide(
     exists: bool,
     now: float,
     wall: float,
-) -> Action:
+) -> LeaseAction:
     """What to do about a lease with this last observation (None: it was never seen).
 
     ``exists``: whether there is a lease now. ``now`` is our clock, as in the observation; ``wall``, in seconds since the epoch,

@@ -91,7 +91,7 @@ class EventExpiry(Controller[str]):
         self.enqueue(key, _EXPIRY_CHECK_SECONDS)
 
 
-Place = tuple[str, Key]
+_Place = tuple[str, Key]
 """(resource, key) of an object. Its kind can be served in other versions later."""
 
 
@@ -104,9 +104,9 @@ class GarbageCollector(Controller[str]):
 
     def __init__(self, api: Api) -> None:
         super().__init__(api, {})
-        self._dependents: dict[str, dict[Place, None]] = {}
+        self._dependents: dict[str, dict[_Place, None]] = {}
         """uid of an owner -> the objects that name it as their owner."""
-        self._waiting: dict[str, Place] = {}
+        self._waiting: dict[str, _Place] = {}
         """uid -> object that is deleted when what it owns has been dealt with."""
 
     def start(self) -> None:
@@ -136,7 +136,7 @@ class GarbageCollector(Controller[str]):
             self._waiting[uid] = place
             self.enqueue(uid)
 
-    def _index(self, place: Place, before: set[str], owners: set[str]) -> None:
+    def _index(self, place: _Place, before: set[str], owners: set[str]) -> None:
         for uid in before - owners:
             known = self._dependents.get(uid, {})
             known.pop(place, None)
@@ -234,7 +234,7 @@ class GarbageCollector(Controller[str]):
         self._api.update(kind, owner.namespace, owner.name, shown(kind, value))
 
 
-def _is_pod(place: Place) -> bool:
+def _is_pod(place: _Place) -> bool:
     """Pods come last: what else owns them is deleted by then."""
     return place[0] == PODS.storage
 

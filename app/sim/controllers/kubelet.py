@@ -33,7 +33,7 @@ _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
 _UNIT_SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _READINESS: Final = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady")
 
-Step = Literal["start", "finish", "remove"]
+_Step = Literal["start", "finish", "remove"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +53,7 @@ class KubeletOptions:
 class _Plan(NamedTuple):
     """The next step of a pod, which is in the queue."""
 
-    step: Step
+    step: _Step
     uid: str
 
 
@@ -78,7 +78,7 @@ class Kubelets(Controller[Key]):
         self._without_node: dict[str, dict[Key, None]] = {}
         """node that does not exist -> the pods that are bound to it."""
         self._addresses = _FIRST_POD_ADDRESS
-        self._steps: Mapping[Step, Callable[[Record], None]] = {
+        self._steps: Mapping[_Step, Callable[[Record], None]] = {
             "start": self._start_pod,
             "finish": self._finish_pod,
             "remove": self._remove_pod,
@@ -124,7 +124,7 @@ class Kubelets(Controller[Key]):
         self._plans[key] = plan
         self.enqueue(key, delay)
 
-    def _next_step(self, pod: Object) -> tuple[Step, float] | None:
+    def _next_step(self, pod: Object) -> tuple[_Step, float] | None:
         """What happens to a pod next, and after how many seconds."""
         node = pod["spec"].get("nodeName")
         phase = pod["status"].get("phase")
@@ -139,7 +139,7 @@ class Kubelets(Controller[Key]):
             return self._finish_step(pod)
         return None
 
-    def _finish_step(self, pod: Object) -> tuple[Step, float] | None:
+    def _finish_step(self, pod: Object) -> tuple[_Step, float] | None:
         text = pod["metadata"].get("annotations", {}).get(RUN_FOR)
         if text is not None:
             try:

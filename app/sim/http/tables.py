@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 Cell = Callable[[Object, float], Any]
 """(object, present time in seconds since the epoch) -> what a column shows."""
-Table = tuple[list[dict[str, Any]], list[Cell]]
+_Table = tuple[list[dict[str, Any]], list[Cell]]
 """The definitions of a table's columns, and their cells."""
 
 _NONE: Final = "<none>"
@@ -64,7 +64,7 @@ def _shown(cell: Cell, column: Mapping[str, Any], value: Object, now: float) -> 
         return _UNSHOWN[column["type"]]
 
 
-def _table(columns: str, *cells: Cell) -> Table:
+def _table(columns: str, *cells: Cell) -> _Table:
     """A table from the text of its columns, and the cells of those that show no field."""
     texts = columns.split("|")
     rest = iter(cells)
@@ -463,7 +463,7 @@ _REPLICA_SETS: Final = _table(
     *(*_CONTAINERS, _selector),
 )
 
-_TABLES: Final[Mapping[str, Table]] = {
+_TABLES: Final[Mapping[str, _Table]] = {
     "namespaces": _table("Name|Status=status.phase|Age"),
     "pods": _table(
         "Name|Ready|Status|Restarts|Age|IP*=status.podIP,<none>|Node*=spec.nodeName,<none>"

@@ -14,11 +14,11 @@ from typing import Final
 class Struct:
     """The rules of one object type: field name -> how a patch of that field is applied."""
 
-    fields: Mapping[str, "Rule"] = field(default_factory=dict)
+    fields: Mapping[str, "MergeRule"] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Rule:
+class MergeRule:
     """How one field is patched."""
 
     struct: Struct | None = None
@@ -33,15 +33,15 @@ class Rule:
 ANY: Final = Struct()
 
 
-def _inside(**fields: Rule) -> Rule:
-    return Rule(struct=Struct(fields))
+def _inside(**fields: MergeRule) -> MergeRule:
+    return MergeRule(struct=Struct(fields))
 
 
-def _by(merge_key: str, struct: Struct = ANY) -> Rule:
-    return Rule(struct=struct, merge=True, merge_key=merge_key)
+def _by(merge_key: str, struct: Struct = ANY) -> MergeRule:
+    return MergeRule(struct=struct, merge=True, merge_key=merge_key)
 
 
-_AS_SET: Final = Rule(merge=True)
+_AS_SET: Final = MergeRule(merge=True)
 _BY_NAME: Final = _by("name")
 _BY_TYPE: Final = _by("type")
 
@@ -78,7 +78,7 @@ _TEMPLATED: Final = _inside(template=_TEMPLATE)
 _JOB_SPEC: Final = _inside(template=_TEMPLATE)
 
 
-def _object(**fields: Rule) -> Struct:
+def _object(**fields: MergeRule) -> Struct:
     return Struct({"metadata": _METADATA, **fields})
 
 
@@ -102,7 +102,7 @@ STRUCTS: Final[Mapping[str, Struct]] = {
     "jobs.batch": _object(spec=_JOB_SPEC, status=_CONDITIONS),
     "cronjobs.batch": _object(spec=_inside(jobTemplate=_inside(spec=_JOB_SPEC))),
     "poddisruptionbudgets.policy": _object(
-        spec=_inside(selector=Rule(replace=True)), status=_CONDITIONS
+        spec=_inside(selector=MergeRule(replace=True)), status=_CONDITIONS
     ),
     "podgroups.scheduling.k8s.io": _object(
         spec=_inside(resourceClaims=_BY_NAME),

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from app.sim.errors import bad_request
-from app.sim.patches.merge_keys import ANY, Rule, Struct
+from app.sim.patches.merge_keys import ANY, MergeRule, Struct
 
 Json = dict[str, Any]
 
@@ -21,7 +21,7 @@ _PATCH: Final = "$patch"
 _RETAIN: Final = "$retainKeys"
 _DELETE_FROM: Final = "$deleteFromPrimitiveList/"
 _ORDER: Final = "$setElementOrder/"
-_PLAIN: Final = Rule()
+_PLAIN: Final = MergeRule()
 
 
 def apply_strategic_merge(original: Json, patch: Any, struct: Struct) -> Json:
@@ -60,7 +60,7 @@ def _retained(original: Json, patch: Json) -> Json:
     return {key: value for key, value in original.items() if key in keys}
 
 
-def _merge_field(result: Json, key: str, value: Any, patch: Json, rule: Rule) -> None:
+def _merge_field(result: Json, key: str, value: Any, patch: Json, rule: MergeRule) -> None:
     if value is None:
         result.pop(key, None)
     elif isinstance(value, dict):
@@ -72,7 +72,7 @@ def _merge_field(result: Json, key: str, value: Any, patch: Json, rule: Rule) ->
         result[key] = value
 
 
-def _merge_value(current: Any, value: Json, rule: Rule) -> Json:
+def _merge_value(current: Any, value: Json, rule: MergeRule) -> Json:
     if rule.replace or not isinstance(current, dict):
         current = {}
     return _merge_object(current, value, rule.struct or ANY)
@@ -97,7 +97,7 @@ def _apply_list_directives(result: Json, patch: Json, struct: Struct) -> None:
 
 
 def _merge_list(
-    original: Sequence[Any], patch: Sequence[Any], rule: Rule, order: Sequence[Any] | None
+    original: Sequence[Any], patch: Sequence[Any], rule: MergeRule, order: Sequence[Any] | None
 ) -> list[Any]:
     if not rule.merge_key:
         merged = list(original) + [item for item in patch if item not in original]
@@ -114,7 +114,7 @@ def _directive(item: Any) -> Any:
     return item.get(_PATCH) if isinstance(item, dict) else None
 
 
-def _merge_elements(original: Sequence[Any], patch: Sequence[Any], rule: Rule) -> list[Any]:
+def _merge_elements(original: Sequence[Any], patch: Sequence[Any], rule: MergeRule) -> list[Any]:
     merged = list(original)
     for item in patch:
         identity = _identity(item, rule)
@@ -128,7 +128,7 @@ def _merge_elements(original: Sequence[Any], patch: Sequence[Any], rule: Rule) -
     return merged
 
 
-def _identity(item: Any, rule: Rule) -> Any:
+def _identity(item: Any, rule: MergeRule) -> Any:
     if not isinstance(item, Mapping):
         raise bad_request(f"found {item!r} where an object with {rule.merge_key!r} is needed")
     if rule.merge_key not in item:
@@ -138,12 +138,12 @@ def _identity(item: Any, rule: Rule) -> Any:
     return item[rule.merge_key]
 
 
-def _same(item: Any, identity: Any, rule: Rule) -> bool:
+def _same(item: Any, identity: Any, rule: MergeRule) -> bool:
     return isinstance(item, dict) and item.get(rule.merge_key) == identity
 
 
 def _ordered(
-    merged: Sequence[Any], original: Sequence[Any], rule: Rule, order: Sequence[Any]
+    merged: Sequence[Any], original: Sequence[Any], rule: MergeRule, order: Sequence[Any]
 ) -> list[Any]:
     """Sorts the elements named by ``order`` in that order. The others keep their positions.
 
@@ -170,5 +170,5 @@ def _stood_before(left: Any, right: Any, before: Sequence[Any]) -> bool:
     return before.index(left) < before.index(right)
 
 
-def _key(item: Any, rule: Rule) -> Any:
+def _key(item: Any, rule: MergeRule) -> Any:
     return item.get(rule.merge_key) if rule.merge_key and isinstance(item, dict) else item

@@ -27,7 +27,7 @@ _COUNTED: Final = (
 )
 """Resources that can be counted by their bare name, and not only as ``count/NAME``."""
 
-Amounts = dict[str, int]
+_Usage = dict[str, int]
 """resource -> amount in nano-units."""
 
 
@@ -79,9 +79,9 @@ def _amount_mistakes(field: str, amounts: Any) -> list[Cause]:
     return causes
 
 
-def charge(resource: str, value: Object) -> Amounts:
+def charge(resource: str, value: Object) -> _Usage:
     """What an object uses of quotas. Of one that has an unexpected form only the object itself is counted."""
-    amounts: Amounts = {f"count/{resource}": _NANO}
+    amounts: _Usage = {f"count/{resource}": _NANO}
     if resource in _COUNTED:
         amounts[resource] = _NANO
     try:
@@ -100,10 +100,10 @@ def charge(resource: str, value: Object) -> Amounts:
     return amounts
 
 
-def _pod_charge(spec: Object) -> Amounts:
-    amounts: Amounts = {}
+def _pod_charge(spec: Object) -> _Usage:
+    amounts: _Usage = {}
     for field in ("requests", "limits"):
-        total: Amounts = {}
+        total: _Usage = {}
         for container in spec.get("containers") or ():
             for name, amount in _resources(container, field).items():
                 total[name] = total.get(name, 0) + amount
@@ -117,7 +117,7 @@ def _pod_charge(spec: Object) -> Amounts:
     return amounts
 
 
-def _resources(container: Object, field: str) -> Amounts:
+def _resources(container: Object, field: str) -> _Usage:
     given = (container.get("resources") or {}).get(field) or {}
     return {name: _amount(text) for name, text in given.items()}
 
@@ -134,11 +134,11 @@ class QuotaUse:
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
-        self._totals: dict[str, dict[str, Amounts]] = {}
+        self._totals: dict[str, dict[str, _Usage]] = {}
         """namespace -> name of a quota -> resource that it limits -> amount in nano-units."""
         store.follow(self._on_change)
 
-    def of(self, quota: Record) -> Amounts:
+    def of(self, quota: Record) -> _Usage:
         """What is used of a quota that is stored."""
         return self._totals[quota.namespace][quota.name]
 
@@ -177,7 +177,7 @@ class QuotaUse:
             _add(total, change.record.value, change.resource, before, sign=1)
 
 
-def _add(total: Amounts, quota: Object, resource: str, value: Object | None, *, sign: int) -> None:
+def _add(total: _Usage, quota: Object, resource: str, value: Object | None, *, sign: int) -> None:
     """Adds what an object uses of a quota to ``total``, or subtracts it."""
     if value is not None and _in_scope(quota, resource, value):
         for name, amount in charge(resource, value).items():

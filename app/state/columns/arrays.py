@@ -7,3 +7,5 @@ import numpy.typing as npt
 Int64 = npt.NDArray[np.int64]
 #: Rows of the node table, or other positions.
 Rows = npt.NDArray[np.intp]
+#: Fractions and weighted sums.
+Float64 = npt.NDArray[np.float64]

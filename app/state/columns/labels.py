@@ -17,7 +17,7 @@ from app.state.columns.label_index import LabelIndex
 
 Codes = npt.NDArray[np.int32]
 Mask = npt.NDArray[np.bool_]
-Value = TypeVar("Value", bound=Hashable)
+_Value = TypeVar("_Value", bound=Hashable)
 
 #: Code of a row whose node lacks the label.
 MISSING: Final = 0
@@ -41,7 +41,7 @@ def most_columns(capacity: int) -> int:
     return min(_MAX_COLUMNS, max(_MIN_COLUMNS, _MAX_COLUMN_BYTES // (4 * capacity)))
 
 
-class EncodedColumn(Generic[Value]):
+class EncodedColumn(Generic[_Value]):
     """One value per row, as int32[capacity] ``codes``; ``values[code]`` is the value, ``values[0]`` that of unused
     rows.
 
@@ -51,20 +51,20 @@ class EncodedColumn(Generic[Value]):
     """
 
     def __init__(
-        self, capacity: int, unused: Value, epochs: Callable[[], int] | None = None
+        self, capacity: int, unused: _Value, epochs: Callable[[], int] | None = None
     ) -> None:
         """``epochs``: returns the next epoch; None for a column with its own numbering."""
         epochs = epochs or itertools.count().__next__
         self.codes: Codes = np.zeros(capacity, np.int32)
-        self.values: list[Value] = [unused]
+        self.values: list[_Value] = [unused]
         self.epoch = epochs()
         #: Changes whenever the code of any row changes.
         self.version = 0
         self._epochs: Final = epochs
-        self._code_of: dict[Value, int] = {unused: 0}
+        self._code_of: dict[_Value, int] = {unused: 0}
         self._room = _FEW_VALUES
 
-    def set(self, row: int, value: Value) -> None:
+    def set(self, row: int, value: _Value) -> None:
         """Stores the value of a row."""
         code = self._code_of.get(value)
         if code is None:
@@ -91,7 +91,7 @@ class EncodedColumn(Generic[Value]):
             self.version += 1
         self._room = max(_FEW_VALUES, 2 * len(kept))
 
-    def code(self, value: Value) -> int:
+    def code(self, value: _Value) -> int:
         """The code of a value; NO_CODE, which no row has, if there is none."""
         return self._code_of.get(value, NO_CODE)
 

@@ -46,7 +46,7 @@ class Place(enum.StrEnum):
 
 
 #: The cause of a move.
-Cause = Literal[
+MoveCause = Literal[
     "Add",
     "Update",
     "Event",
@@ -77,7 +77,7 @@ _TO_ACTIVE: Final = frozenset({ACTIVE})
 _AWAY: Final = frozenset({OUTSIDE})
 
 #: cause -> start -> finishes. A gated pod that is gated again does not move.
-TRANSITIONS: Final[Mapping[Cause, Mapping[Place, frozenset[Place]]]] = {
+TRANSITIONS: Final[Mapping[MoveCause, Mapping[Place, frozenset[Place]]]] = {
     "Add": {OUTSIDE: frozenset({ACTIVE, GATED})},
     "Update": {UNSCHEDULABLE: _FROM_UNSCHEDULABLE, GATED: _FROM_GATED},
     "Event": {UNSCHEDULABLE: _FROM_UNSCHEDULABLE, GATED: _FROM_GATED},
@@ -99,7 +99,7 @@ TRANSITIONS: Final[Mapping[Cause, Mapping[Place, frozenset[Place]]]] = {
 }
 
 #: TRANSITIONS as (start, cause, finish).
-LEGAL_MOVES: Final[frozenset[tuple[Place, Cause, Place]]] = frozenset(
+LEGAL_MOVES: Final[frozenset[tuple[Place, MoveCause, Place]]] = frozenset(
     (start, cause, finish)
     for cause, ways in TRANSITIONS.items()
     for start, finishes in ways.items()

@@ -11,7 +11,7 @@ from app.state.queue.queued_pod import (
     GATED,
     UNSCHEDULABLE,
     WAITING,
-    Cause,
+    MoveCause,
     Place,
     QueuedPod,
 )
@@ -29,7 +29,7 @@ _METRIC_QUEUE: Final[Mapping[Place, str]] = {
     GATED: "unschedulable",
 }
 #: Causes for which a move from unschedulable to gated is counted as incoming, although the label is the same.
-_COMING_BACK: Final[frozenset[Cause]] = frozenset({"Event", "Timeout"})
+_COMING_BACK: Final[frozenset[MoveCause]] = frozenset({"Event", "Timeout"})
 
 
 class QueueRecorder:
@@ -63,7 +63,7 @@ def report_move(
     queued: QueuedPod,
     start: Place,
     finish: Place,
-    cause: Cause,
+    cause: MoveCause,
     event: str,
 ) -> None:
     """Reports that a pod has moved; ``event``: why, as metrics name it."""

@@ -56,9 +56,9 @@ from app.state.queue.queued_pod import (
     LEGAL_MOVES,
     OUTSIDE,
     UNSCHEDULABLE,
-    Cause,
     InvalidTransition,
     Lane,
+    MoveCause,
     Place,
     QueuedPod,
     QueueStatistics,
@@ -489,7 +489,7 @@ class SchedulingQueue:
     # ------------------------------------------------------------ moving
 
     def _move(
-        self, queued: QueuedPod, finish: Place, cause: Cause, now: float | None, event: str
+        self, queued: QueuedPod, finish: Place, cause: MoveCause, now: float | None, event: str
     ) -> None:
         """Moves a pod: the only method that changes a pod's place. Raises InvalidTransition."""
         start = queued.place
@@ -531,7 +531,12 @@ class SchedulingQueue:
         self._requeue(QueuedPod(pod, now), IMMEDIATELY, "Add", now, event)
 
     def _requeue(
-        self, queued: QueuedPod, strategy: QueueingStrategy, cause: Cause, now: float, event: str
+        self,
+        queued: QueuedPod,
+        strategy: QueueingStrategy,
+        cause: MoveCause,
+        now: float,
+        event: str,
     ) -> Place:
         """Moves a pod to the place given by ``strategy`` and the PreEnqueue plugins, and returns it."""
         if strategy is SKIP:
@@ -548,7 +553,7 @@ class SchedulingQueue:
             self._make_active(queued, cause, now, event)
         return queued.place
 
-    def _make_active(self, queued: QueuedPod, cause: Cause, now: float, event: str) -> None:
+    def _make_active(self, queued: QueuedPod, cause: MoveCause, now: float, event: str) -> None:
         if queued.initial_attempt_timestamp is None:
             queued.initial_attempt_timestamp = now
         elif self.nominator.node_of(queued.pod.uid):

@@ -7,12 +7,11 @@ their reasons are shown too.
 import dataclasses
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
 from app.sim.nodes import NodeOptions, make_nodes
+from app.sim.store import Object
 from app.tools.pod_tracker import ZONE
-
-Object = dict[str, Any]
 
 HOST: Final = "kubernetes.io/hostname"
 WORKLOAD: Final = "app"

@@ -30,14 +30,14 @@ from app.plugins.default_preemption.importance import by_importance, loss
 from app.state.columns.arrays import Int64, Rows
 from app.state.scheduler_state import SchedulerState
 from app.tools.shadow.moments import Moments, Moves, Numbers, has_claims, numbers_of
-from app.tools.shadow.outcomes import Outcome
+from app.tools.shadow.outcomes import PodOutcome
 from app.tools.shadow.preparation import (
     VOLUME_BINDING,
-    Difference,
+    ClaimDifference,
     differences,
     reserved,
 )
-from app.tools.shadow.ranks import Ranks
+from app.tools.shadow.ranks import RankHistory
 from app.tools.shadow.reasons import counts, factors, largest, plugins_of_message
 from app.tools.shadow.timeline import Entry, Timeline, may_be_later
 from app.tools.shadow.verdict import (
@@ -94,7 +94,7 @@ class Alternative(NamedTuple):
     rules: tuple[Rule, ...] = ()
 
 
-class Profile(NamedTuple):
+class JudgedProfile(NamedTuple):
     """What judging the pods of one profile needs."""
 
     framework: Framework
@@ -122,7 +122,7 @@ class Judge:
     def __init__(
         self,
         timeline: Timeline,
-        profiles: Mapping[str, Profile],
+        profiles: Mapping[str, JudgedProfile],
         rng: np.random.Generator,
         *,
         incomparable: Callable[[Pod], str] = lambda _: "",
@@ -141,7 +141,7 @@ class Judge:
         #: Whether an unlikely order explains the outcome, for the last pods for which orders were tried, and their number.
         self._ordered: Final[deque[bool]] = deque(maxlen=_OBSERVED)
         self._tried = 0
-        self._ranks: Final = Ranks()
+        self._ranks: Final = RankHistory()
 
     def judge(self, entry: Entry, orders: int | None = None) -> Generator[None, None, Verdict]:
         """The verdict on the outcome of the next entry of the timeline. Pauses between two decisions.
@@ -160,7 +160,7 @@ class Judge:
         )
 
     def _judge(
-        self, entry: Entry, outcome: Outcome, orders: int | None
+        self, entry: Entry, outcome: PodOutcome, orders: int | None
     ) -> Generator[None, None, Verdict]:
         reason = self._incomparable(outcome.pod)
         if reason:
@@ -186,7 +186,7 @@ class Judge:
         return (yield from self._unlikely(entry, outcome, list(likely.values()), first, orders))
 
     def _otherwise(
-        self, entry: Entry, outcome: Outcome, moves: Moves
+        self, entry: Entry, outcome: PodOutcome, moves: Moves
     ) -> Generator[None, None, Verdict | None]:
         """The verdict if something is more likely than another moment."""
         unordered = outcome.is_unordered and outcome.message is None
@@ -211,7 +211,7 @@ class Judge:
     def _unlikely(
         self,
         entry: Entry,
-        outcome: Outcome,
+        outcome: PodOutcome,
         likely: Sequence[Moves],
         first: Verdict,
         orders: int | None,
@@ -238,7 +238,7 @@ class Judge:
         last = yield from self._decide(outcome, likely[0], explain=True)
         return self._unexplained(outcome, last)
 
-    def _unexplained(self, outcome: Outcome, verdict: Verdict) -> Verdict:
+    def _unexplained(self, outcome: PodOutcome, verdict: Verdict) -> Verdict:
         """The verdict on an outcome that no order of events explains: another version may do."""
         self._moments.claim_victims(outcome)
         if verdict.kind == OTHER_RULE:
@@ -250,7 +250,7 @@ class Judge:
         return msgspec.structs.replace(verdict, kind=kind, change=known.text)
 
     def _in_flight(
-        self, entry: Entry, outcome: Outcome, moves: Moves, framework: Framework | None = None
+        self, entry: Entry, outcome: PodOutcome, moves: Moves, framework: Framework | None = None
     ) -> Iterator[Verdict]:
         """Verdicts with bindings that were under way at the same time decided in another order.
 
@@ -289,7 +289,7 @@ class Judge:
         useless = self._differ or sum(self._ordered) * _SELDOM < len(self._ordered) - _SELDOM
         return _FEW_ORDERS if useless and self._tried % _NOW_AND_THEN else None
 
-    def _of_group(self, outcome: Outcome, verdict: Verdict) -> Verdict:
+    def _of_group(self, outcome: PodOutcome, verdict: Verdict) -> Verdict:
         """A pod of a group may differ because it was decided together with the others."""
         key = group_of(outcome.pod)
         group = None if key is None else self._state.cluster.pod_groups.get(key)
@@ -303,14 +303,14 @@ class Judge:
             return verdict
         return msgspec.structs.replace(verdict, kind=NOT_COMPARABLE, change=reason)
 
-    def _concerned(self, outcome: Outcome, base: Moves) -> frozenset[str]:
+    def _concerned(self, outcome: PodOutcome, base: Moves) -> frozenset[str]:
         """The cluster's node, and the better ones if these are few; empty for a refusal."""
         if outcome.message is not None:
             return frozenset()
         return frozenset({outcome.node, *self._better(outcome, base)})
 
     def _better(
-        self, outcome: Outcome, base: Moves, framework: Framework | None = None
+        self, outcome: PodOutcome, base: Moves, framework: Framework | None = None
     ) -> Sequence[str]:
         """The nodes that have a higher score here than the cluster's node; empty if these are many or it does not fit."""
         with self._timeline.moved(base.undone, base.pulled):
@@ -325,7 +325,7 @@ class Judge:
     # ------------------------------------------------------------ one decision
 
     def _decide(
-        self, outcome: Outcome, moves: Moves, *, explain: bool = False
+        self, outcome: PodOutcome, moves: Moves, *, explain: bool = False
     ) -> Generator[None, None, Verdict]:
         with self._timeline.moved(moves.undone, moves.pulled):
             try:
@@ -338,16 +338,16 @@ class Judge:
                 return Verdict(pod=outcome.pod.key, kind=NOT_COMPARABLE, change=said)
 
     def _compare(
-        self, outcome: Outcome, framework: Framework | None = None
+        self, outcome: PodOutcome, framework: Framework | None = None
     ) -> Generator[None, None, _Compared]:
         if outcome.message is None:
             return self._compare_binding(outcome, framework)
         return _Compared((yield from self._compare_refusal(outcome, outcome.message, framework)))
 
-    def _profile(self, outcome: Outcome) -> Profile:
+    def _profile(self, outcome: PodOutcome) -> JudgedProfile:
         return self._profiles[outcome.pod.spec.scheduler_name]
 
-    def _attempt(self, outcome: Outcome, framework: Framework | None) -> Attempt:
+    def _attempt(self, outcome: PodOutcome, framework: Framework | None) -> Attempt:
         return Attempt(
             framework or self._profile(outcome).framework,
             self._state.table,
@@ -357,7 +357,9 @@ class Judge:
             nominated_node="",
         )
 
-    def _compare_binding(self, outcome: Outcome, framework: Framework | None = None) -> _Compared:
+    def _compare_binding(
+        self, outcome: PodOutcome, framework: Framework | None = None
+    ) -> _Compared:
         pod, node = outcome.pod, outcome.node
         attempt = self._attempt(outcome, framework)
         row = self._state.table.row_of.get(node, -1)
@@ -420,7 +422,7 @@ class Judge:
             return SAMPLED
         return UNEXPLAINED
 
-    def _other_claims(self, outcome: Outcome, attempt: Attempt) -> Difference | None:
+    def _other_claims(self, outcome: PodOutcome, attempt: Attempt) -> ClaimDifference | None:
         """A claim of the pod that gets another volume or other devices here, on the same node; None if there is none."""
         pod = outcome.pod
         if not has_claims(pod):
@@ -435,7 +437,7 @@ class Judge:
     # ------------------------------------------------------------ refused pods
 
     def _compare_refusal(
-        self, outcome: Outcome, message: str, framework: Framework | None
+        self, outcome: PodOutcome, message: str, framework: Framework | None
     ) -> Generator[None, None, Verdict]:
         attempt = self._attempt(outcome, framework)
         verdict = Verdict(pod=outcome.pod.key, kind=FITS, message=message)
@@ -454,7 +456,7 @@ class Judge:
         )
 
     def _compare_unfit(
-        self, outcome: Outcome, attempt: Attempt, diagnosis: Diagnosis, verdict: Verdict
+        self, outcome: PodOutcome, attempt: Attempt, diagnosis: Diagnosis, verdict: Verdict
     ) -> Generator[None, None, Verdict]:
         nominated = outcome.node
         text = diagnosis.message("")
@@ -522,7 +524,7 @@ class Judge:
 
     # ------------------------------------------------------------ why
 
-    def _explained(self, outcome: Outcome, found: _Compared) -> Generator[None, None, Verdict]:
+    def _explained(self, outcome: PodOutcome, found: _Compared) -> Generator[None, None, Verdict]:
         """The verdict with the scores of both nodes, the plugins, and what would have to change."""
         verdict, attempt, rows, totals, at = found
         if attempt is not None and verdict.kind not in {VOLUMES, DEVICES}:

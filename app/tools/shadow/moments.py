@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from app.model.objects import Node
 from app.model.pod import Pod
-from app.tools.shadow.outcomes import Outcome
+from app.tools.shadow.outcomes import PodOutcome
 from app.tools.shadow.timeline import Entry, Timeline, decided_before, may_be_later
 
 #: The numbers of changes before an outcome that are undone, one after another, to find the moment of the decision.
@@ -59,7 +59,7 @@ class Moments:
         #: When the last outcome arrived, in seconds.
         self._last_at = 0.0
 
-    def likely(self, entry: Entry, outcome: Outcome) -> Iterator[Moves]:
+    def likely(self, entry: Entry, outcome: PodOutcome) -> Iterator[Moves]:
         """The tables that the scheduler had, as far as the order in the queue and the order of arrival tell.
 
         The decision came after that on the pod before, and before the outcome. The first table is the one that is there: nearly
@@ -96,7 +96,9 @@ class Moments:
         pulled = [e for e in timeline.near() if e.number < entry.number and e not in own]
         return Moves((*undone, *own), tuple(pulled))
 
-    def _by_queue(self, entry: Entry, outcome: Outcome, own: Sequence[Entry], seen: int) -> Moves:
+    def _by_queue(
+        self, entry: Entry, outcome: PodOutcome, own: Sequence[Entry], seen: int
+    ) -> Moves:
         """The table with the pods that are before this one in the queue, without those behind it.
 
         Other changes are in up to the one with the number ``seen``.
@@ -114,7 +116,7 @@ class Moments:
         return Moves((*undone, *own), tuple(pulled), seen)
 
     def _other_moments(
-        self, entry: Entry, outcome: Outcome, own: Sequence[Entry], nodes: frozenset[str]
+        self, entry: Entry, outcome: PodOutcome, own: Sequence[Entry], nodes: frozenset[str]
     ) -> Iterator[Moves]:
         """Other moments between the queue and the outcome, from that of the decision before on; then earlier ones.
 
@@ -143,7 +145,7 @@ class Moments:
                 yield self._by_queue(entry, outcome, own, seen)
         yield self._by_queue(entry, outcome, own, outcome.queued)
 
-    def _own(self, entry: Entry, outcome: Outcome) -> Iterator[Entry]:
+    def _own(self, entry: Entry, outcome: PodOutcome) -> Iterator[Entry]:
         """The changes that follow from the decision and show already: evictions for the pod, and what its claims get."""
         since = (outcome.queued_at or entry.at - _OWN_SECONDS) - _SLACK
         if outcome.message is not None and outcome.node:
@@ -157,7 +159,7 @@ class Moments:
             if e.change.new.uid not in self._claimed:
                 yield e
 
-    def explained(self, outcome: Outcome, moves: Moves, *, likely: bool) -> None:
+    def explained(self, outcome: PodOutcome, moves: Moves, *, likely: bool) -> None:
         """Keeps what an explained outcome says about the next ones."""
         # What the time explains an earlier moment may explain as well.
         if not likely or moves.seen != self._arrived:
@@ -174,7 +176,7 @@ class Moments:
             )
         self.claim_victims(outcome)
 
-    def claim_victims(self, outcome: Outcome) -> None:
+    def claim_victims(self, outcome: PodOutcome) -> None:
         """The victims of this outcome are not those of the next pod that is nominated to the same node."""
         if outcome.message is not None and outcome.node:
             for uid in self.victims_seen(outcome.node, behind_only=True):
@@ -182,7 +184,7 @@ class Moments:
                 if len(self._claimed) > _CLAIMED:
                     del self._claimed[next(iter(self._claimed))]
 
-    def _latency(self, entry: Entry, outcome: Outcome) -> float:
+    def _latency(self, entry: Entry, outcome: PodOutcome) -> float:
         """Seconds that the cluster's scheduler takes from a decision until it shows, by the quickest of the last ones."""
         if (
             outcome.queued and not outcome.retried and outcome.queued_at >= self._last_at
@@ -194,7 +196,7 @@ class Moments:
     def orders(
         self,
         entry: Entry,
-        outcome: Outcome,
+        outcome: PodOutcome,
         likely: Sequence[Moves],
         nodes_of: Callable[[Moves], frozenset[str]],
     ) -> Iterator[Moves]:
@@ -265,7 +267,7 @@ class Moments:
             if number >= len(ahead):
                 break
 
-    def nominates_others(self, outcome: Outcome) -> bool:
+    def nominates_others(self, outcome: PodOutcome) -> bool:
         """Whether other pods were nominated to the same node about now: it does not show whose victims are whose then."""
         timeline = self._timeline
         return any(
@@ -309,7 +311,7 @@ def has_claims(pod: Pod) -> bool:
     return bool(pod.template.volumes or pod.spec.resource_claims)
 
 
-def _matters(entry: Entry, outcome: Outcome) -> bool:
+def _matters(entry: Entry, outcome: PodOutcome) -> bool:
     """Whether a change may be later than a decision, and changes more than the queue."""
     return may_be_later(entry, outcome) and (entry.change.kind is not Pod or bool(entry.node_name))
 

@@ -38,7 +38,7 @@ _MOST: Final = 1024
 
 
 #: Of a pod: its place in the order in which pods that wait together and have one priority are tried.
-Place = tuple[int, str]
+QueuePosition = tuple[int, str]
 
 
 class Order(enum.Enum):
@@ -64,7 +64,7 @@ class Backlog(msgspec.Struct, eq=False):
     #: The number of outcomes at which the order is looked at next.
     next_look: int = _ENOUGH
 
-    def add(self, outcome: "Outcome") -> bool:
+    def add(self, outcome: "PodOutcome") -> bool:
         """An outcome of one of the pods has arrived. Returns whether that changes the order."""
         if len(self.shown) >= _MOST or outcome.retried or not outcome.queued:
             return False
@@ -89,7 +89,7 @@ class Backlog(msgspec.Struct, eq=False):
         return sum(abs(place - at) for place, at in enumerate(order))
 
 
-class Outcome(NamedTuple):
+class PodOutcome(NamedTuple):
     """What a change shows of the decision on a pod."""
 
     #: The pod before the outcome.
@@ -109,7 +109,7 @@ class Outcome(NamedTuple):
     backlog: Backlog | None = None
 
     @property
-    def place(self) -> Place | None:
+    def place(self) -> QueuePosition | None:
         """The place in the queue; None if it is not known."""
         return _place(self.queued, self.pod.key, self.backlog)
 
@@ -124,7 +124,7 @@ class Outcome(NamedTuple):
         return self.backlog is not None and self.backlog.order is Order.UNKNOWN
 
 
-def _place(queued: int, key: str, backlog: Backlog | None) -> Place | None:
+def _place(queued: int, key: str, backlog: Backlog | None) -> QueuePosition | None:
     if backlog is not None and _was_listed(backlog):
         return backlog.number, key if backlog.order is Order.NAME else ""
     return (queued, "") if queued else None
@@ -147,7 +147,7 @@ class _Waiting(msgspec.Struct):
     backlog: Backlog | None = None
 
     @property
-    def place(self) -> Place:
+    def place(self) -> QueuePosition:
         return _place(self.queued, self.key, self.backlog) or (0, "")
 
 
@@ -159,7 +159,7 @@ class Outcomes:
         #: By uid: the pods that have arrived since the beginning and have no node.
         self._waiting: Final[dict[str, _Waiting]] = {}
         #: Place and uid of those of them for which later outcomes are held back, in the order of the queue.
-        self._awaited: list[tuple[Place, str]] = []
+        self._awaited: list[tuple[QueuePosition, str]] = []
         #: By namespace/name of a claim: the pod without a node that uses it.
         self._users: Final[dict[str, Pod]] = {}
         #: When the last outcome arrived, in seconds.
@@ -168,7 +168,7 @@ class Outcomes:
         #: Counts how often places have changed.
         self.reordered = 0
 
-    def of(self, change: Change, number: int, now: float) -> Outcome | None:
+    def of(self, change: Change, number: int, now: float) -> PodOutcome | None:
         """What the change with this number shows; None if it shows no decision."""
         outcome = None
         if change.kind is Pod:
@@ -191,12 +191,14 @@ class Outcomes:
             self._awaited = sorted((self._waiting[uid].place, uid) for _, uid in self._awaited)
         return outcome
 
-    def _ends_silence(self, outcome: Outcome, now: float) -> bool:
+    def _ends_silence(self, outcome: PodOutcome, now: float) -> bool:
         """Whether pods waited although the scheduler showed no outcome for a while."""
         since = max(outcome.queued_at, self._last_at)
         return outcome.queued > 0 and not outcome.retried and now - since > _SILENCE
 
-    def _of_pod(self, old: Pod | None, new: Pod | None, number: int, now: float) -> Outcome | None:
+    def _of_pod(
+        self, old: Pod | None, new: Pod | None, number: int, now: float
+    ) -> PodOutcome | None:
         if new is None or new.node_name:
             uid = (new or old).uid  # type: ignore[union-attr]  # a change has one of them
             known = self._take(uid)
@@ -227,7 +229,7 @@ class Outcomes:
 
     def _of_claim(
         self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None
-    ) -> Outcome | None:
+    ) -> PodOutcome | None:
         """The decision on a pod that is bound only when its volume is there: its claim names the node."""
         if old is None or new is None:
             return None
@@ -237,7 +239,7 @@ class Outcomes:
             return None
         return self._of_early(pod, node)
 
-    def _of_early(self, pod: Pod, node: str) -> Outcome | None:
+    def _of_early(self, pod: Pod, node: str) -> PodOutcome | None:
         """The decision on a pod whose binding waits for something; None if it is known already."""
         known = self._waiting.get(pod.uid)
         if known is None:
@@ -249,10 +251,12 @@ class Outcomes:
         self._await_no_longer(pod.uid, known)
         return self._outcome(pod, node, None, known)._replace(early=True)
 
-    def _outcome(self, pod: Pod, node: str, message: str | None, known: _Waiting | None) -> Outcome:
+    def _outcome(
+        self, pod: Pod, node: str, message: str | None, known: _Waiting | None
+    ) -> PodOutcome:
         if known is None:  # it waited before the timeline began
-            return Outcome(pod, node, message, backlog=self._backlog)
-        return Outcome(
+            return PodOutcome(pod, node, message, backlog=self._backlog)
+        return PodOutcome(
             pod, node, message, known.queued, known.at, known.retried, backlog=known.backlog
         )
 
@@ -282,16 +286,16 @@ class Outcomes:
 
     # ------------------------------------------------------------ outcomes to come
 
-    def awaits_earlier(self, outcome: Outcome) -> bool:
+    def awaits_earlier(self, outcome: PodOutcome) -> bool:
         """Whether pods that were decided before this one, by the order in the queue, show no outcome yet."""
         return next(self._earlier(outcome), None) is not None
 
-    def stop_awaiting(self, outcome: Outcome) -> None:
+    def stop_awaiting(self, outcome: PodOutcome) -> None:
         """An outcome was held back long enough: the pods for which it waited hold back no other one."""
         for uid in list(self._earlier(outcome)):
             self._await_no_longer(uid, self._waiting[uid])
 
-    def _earlier(self, outcome: Outcome) -> Iterator[str]:
+    def _earlier(self, outcome: PodOutcome) -> Iterator[str]:
         place = outcome.place
         if place is None or not outcome.was_queued:
             return
@@ -313,7 +317,7 @@ def _remember(known: dict[str, T], key: str, value: T) -> tuple[str, T] | None:
     return oldest, known.pop(oldest)
 
 
-def precedes(one: Outcome, other: Outcome) -> bool | None:
+def precedes(one: PodOutcome, other: PodOutcome) -> bool | None:
     """Whether a pod was decided before another one; None if the queue does not tell.
 
     Pods that wait together are tried by priority, then in the order in which they entered the queue. A pod that was refused enters

@@ -40,7 +40,7 @@ class ReservesClaims(Protocol):
         ...
 
 
-class Difference(NamedTuple):
+class ClaimDifference(NamedTuple):
     """A claim that gets something else."""
 
     plugin: str
@@ -113,13 +113,13 @@ def reserved(framework: Framework, state: CycleState, pod: Pod, node: str) -> di
 
 def differences(
     there: Chosen, here: Mapping[str, Chosen], cluster: Cluster
-) -> Iterator[Difference]:
+) -> Iterator[ClaimDifference]:
     """The claims for which both have chosen, and differently. Volumes of the same size are alike."""
     for claim, names in there.items():
         for plugin, chosen in here.items():
             mine = chosen.get(claim, names)
             if mine != names and not _alike(plugin, names, mine, cluster):
-                yield Difference(plugin, claim, names, mine)
+                yield ClaimDifference(plugin, claim, names, mine)
 
 
 def _alike(plugin: str, one: Collection[str], other: Collection[str], cluster: Cluster) -> bool:

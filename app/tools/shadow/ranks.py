@@ -28,7 +28,7 @@ _OBSERVED: Final = 512
 _PERCENTAGES: Final = range(95, 0, -1)
 
 
-class Ranks:
+class RankHistory:
     """The ranks of the nodes that a scheduler chose lately."""
 
     def __init__(self) -> None:

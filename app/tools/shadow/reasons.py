@@ -37,14 +37,14 @@ _DIGITS: Final = 9
 _LONGEST: Final = 1000
 
 
-class Counts(NamedTuple):
+class _Counts(NamedTuple):
     """A message of FailedScheduling: the nodes by reason, and the text about preemption."""
 
     by_reason: Mapping[str, int]
     preemption: str
 
 
-def counts(message: str) -> Counts:
+def counts(message: str) -> _Counts:
     """The nodes by reason in a message of FailedScheduling, in time proportional to its length."""
     text = message.partition(_HEAD)[2] or message
     reasons, _, rest = text.partition(". ")
@@ -60,7 +60,7 @@ def counts(message: str) -> Counts:
             reason = f"{reason}, {part}"
     if number:
         found[reason] = number
-    return Counts(found, rest.partition(_PREEMPTION)[2])
+    return _Counts(found, rest.partition(_PREEMPTION)[2])
 
 
 def plugins_of_message(theirs: str, ours: str) -> tuple[str, ...]:

@@ -60,7 +60,7 @@ from app.tools.shadow.tally import Tally
 from app.tools.shadow.timeline import Entry, Timeline
 from app.tools.shadow.verdict import NOT_COMPARABLE, Verdict
 from app.tools.shadow.versions import version_of
-from app.tools.shadow.world import World, make_world
+from app.tools.shadow.world import ShadowWorld, make_world
 
 log = logging.getLogger(__name__)
 
@@ -145,7 +145,7 @@ class Shadow:
         self._rng, _ = make_rng()
         classes = registry.registry(entry_points(group=registry.GROUP))
         self._profiles: Final = loaded.to_plain(registry.capabilities(classes), self.features)
-        self.world: Final[World] = make_world(
+        self.world: Final[ShadowWorld] = make_world(
             self._profiles, classes, self._rng, self.features, theirs
         )
         #: The URL of each extender that takes part in decisions, and which pods concern it.

@@ -24,9 +24,9 @@ from app.model.objects import Node
 from app.model.pod import Pod
 from app.state.scheduler_state import Change, Command, ReportProblem, SchedulerState
 from app.tools.shadow.outcomes import (
-    Outcome,
     Outcomes,
-    Place,
+    PodOutcome,
+    QueuePosition,
     ends_waiting,
     is_eviction,
     precedes,
@@ -48,7 +48,7 @@ _LONGEST_BINDING: Final = 660.0
 _IN_FLIGHT_SECONDS: Final = 10.0
 _IN_FLIGHT: Final = 1000
 #: Before all known places in the queue.
-_NOWHERE: Final[Place] = (0, "")
+_NOWHERE: Final[QueuePosition] = (0, "")
 
 
 class Entry(msgspec.Struct, frozen=True, eq=False, kw_only=True):
@@ -59,7 +59,7 @@ class Entry(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     #: When it arrived, in seconds.
     at: float
     change: Change
-    outcome: Outcome | None
+    outcome: PodOutcome | None
     #: The object that changes.
     key: tuple[type, str]
     #: The node that the change concerns; empty if there is none.
@@ -72,7 +72,7 @@ class Entry(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     prepares: Preparation | None
 
 
-def _entry(number: int, at: float, change: Change, outcome: Outcome | None) -> Entry:
+def _entry(number: int, at: float, change: Change, outcome: PodOutcome | None) -> Entry:
     kind, old, new = change
     either = new or old
     node = either.name if kind is Node else either.node_name if kind is Pod else ""
@@ -96,7 +96,7 @@ def decided_before(one: Entry, other: Entry) -> bool | None:
     return precedes(one.outcome, other.outcome)
 
 
-def may_be_later(change: Entry, outcome: Outcome) -> bool:
+def may_be_later(change: Entry, outcome: PodOutcome) -> bool:
     """Whether an applied change may have come after the decision that ``outcome`` shows.
 
     That decision came after the pod had entered the queue. Changes of other kinds arrive by other watches, at other times.
@@ -121,7 +121,7 @@ class _Pending:
         #: Those that are not near yet, in the order of arrival.
         self._far: Final[deque[Entry]] = deque()
         #: By priority: heaps of place in the queue, number and entry. Those that were taken over are removed when they are first.
-        self._near: Final[dict[int, list[tuple[Place, int, Entry]]]] = {}
+        self._near: Final[dict[int, list[tuple[QueuePosition, int, Entry]]]] = {}
         #: The numbers of all that are not taken over.
         self._numbers: Final[set[int]] = set()
 
@@ -171,7 +171,7 @@ class _Placed:
     """The applied decisions for a node that can be undone, by their place in the queue."""
 
     def __init__(self) -> None:
-        self._places: list[tuple[Place, int]] = []
+        self._places: list[tuple[QueuePosition, int]] = []
         self._entries: Final[dict[int, Entry]] = {}
 
     def add(self, entry: Entry) -> None:
@@ -197,7 +197,7 @@ class _Placed:
                 yield self._entries[number]
 
 
-def _place_of(entry: Entry) -> tuple[Place, int]:
+def _place_of(entry: Entry) -> tuple[QueuePosition, int]:
     assert entry.outcome is not None  # noqa: S101 - it places
     return entry.outcome.place or _NOWHERE, entry.number
 

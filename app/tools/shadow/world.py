@@ -21,7 +21,7 @@ from app.state.nominator import Nominator
 from app.state.queue.scheduling_queue import QueuePlugins, SchedulingQueue
 from app.state.scheduler_state import SchedulerState
 from app.state.table import NodeTable
-from app.tools.shadow.judge import Alternative, Profile
+from app.tools.shadow.judge import Alternative, JudgedProfile
 
 _PREEMPTION: Final = "DefaultPreemption"
 #: All candidates are looked for, so that the chosen one is among them.
@@ -34,11 +34,11 @@ class _PausingPreemption(DefaultPreemption):
     ROWS_AT_ONCE = 256
 
 
-class World(NamedTuple):
+class ShadowWorld(NamedTuple):
     """A state, and its profiles by scheduler name."""
 
     state: SchedulerState
-    profiles: Mapping[str, Profile]
+    profiles: Mapping[str, JudgedProfile]
 
 
 def make_world(
@@ -47,7 +47,7 @@ def make_world(
     rng: np.random.Generator,
     features: Features = RECORDED,
     theirs: Features | None = None,
-) -> World:
+) -> ShadowWorld:
     """An empty world. Raises PluginError.
 
     ``features``: the rules that hold here, ``theirs`` those of the cluster's version; None: the same.
@@ -71,10 +71,10 @@ def make_world(
         )
 
     changed = () if theirs is None else features.changed_to(theirs)
-    made: dict[str, Profile] = {}
+    made: dict[str, JudgedProfile] = {}
     for profile in profiles:
         preemption = profile.plugin_config.get(_PREEMPTION)
-        made[profile.scheduler_name] = Profile(
+        made[profile.scheduler_name] = JudgedProfile(
             build(profile),
             profile.percentage_of_nodes_to_score or 0,
             [
@@ -92,7 +92,7 @@ def make_world(
         queue=SchedulingQueue(QueuePlugins(lambda queued: queued.timestamp), nominator),
         profiles=list(made),
     )
-    return World(state, made)
+    return ShadowWorld(state, made)
 
 
 def _sets(rules: Sequence[Rule]) -> list[tuple[Rule, ...]]:

@@ -14,9 +14,8 @@ from app.sim.objects import has_ended
 from app.sim.resources.custom import kinds_of
 from app.sim.resources.kinds import CUSTOM_RESOURCE_DEFINITIONS, OPTIONAL_KINDS, PODS, Kind
 from app.sim.resources.pod_groups import V1BETA1, group_name
+from app.sim.store import Object
 from app.tools.simulate.result import GroupResult
-
-Object = dict[str, Any]
 
 DEFINITION: Final[Object] = {
     "apiVersion": "apiextensions.k8s.io/v1",

@@ -11,9 +11,9 @@ from app.model.pod_groups import LabelledPodGroup
 from app.scheduler.kinds import NAMES, decoders
 from app.sim import EmbeddedCluster
 from app.sim.errors import ApiError
-from app.sim.manifests import ManifestError, Placed, read_objects
+from app.sim.manifests import LocatedObject, ManifestError, read_objects
 from app.sim.resources.kinds import BY_GROUP_KIND, POD_DISRUPTION_BUDGETS, PODS, Kind, is_stored
-from app.sim.store import Record
+from app.sim.store import Object, Record
 from app.tools.simulate.groups import GROUP_KINDS
 from app.tools.simulate.workloads import (
     EXPANDED,
@@ -101,7 +101,7 @@ def _files(path: Path) -> Iterator[Path]:
     yield from found
 
 
-def _sort(placed: Placed, kinds: Collection[str], reading: Manifests) -> None:
+def _sort(placed: LocatedObject, kinds: Collection[str], reading: Manifests) -> None:
     """Keeps an object or counts it. Raises ManifestError if it is not an object."""
     value, place = placed
     name, version = value.get("kind"), value.get("apiVersion")
@@ -113,8 +113,6 @@ def _sort(placed: Placed, kinds: Collection[str], reading: Manifests) -> None:
     else:
         reading.passed_over[f"{name} ({version})" if name in kinds else name] += 1
 
-
-Object = dict[str, Any]
 
 CLUSTER_KINDS: Final = (NAMES - {"LabelledPodGroup"}) | {
     "PriorityClass",

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
 from app.model.devices import CLASS_PREFIX
 from app.model.objects import Node
@@ -18,13 +18,13 @@ from app.sim.resources.kinds import (
     RESOURCE_SLICES,
     Kind,
 )
+from app.sim.store import Object
 from app.tools.pod_tracker import ZONE, TrackedPod
 from app.tools.simulate.loader import Group
 from app.tools.simulate.result import NodeUse, Placement, Reason, Usage, WorkloadResult
 from app.wire.kube import NodeDecoder, PodDecoder
 
-Object = dict[str, Any]
-Pool = tuple[str, str]
+_Pool = tuple[str, str]
 """(driver, pool)."""
 
 
@@ -69,13 +69,13 @@ def extended_resources(cluster: EmbeddedCluster) -> set[str]:
 def _slices(cluster: EmbeddedCluster) -> Iterator[Object]:
     """The specs of slices of the newest generation of each pool."""
     specs = [value["spec"] for value in _all(cluster, RESOURCE_SLICES)]
-    newest: dict[Pool, int] = {}
+    newest: dict[_Pool, int] = {}
     for spec in specs:
         newest[_pool(spec)] = max(newest.get(_pool(spec), 0), spec["pool"]["generation"])
     return (spec for spec in specs if spec["pool"]["generation"] == newest[_pool(spec)])
 
 
-def _pool(spec: Object) -> Pool:
+def _pool(spec: Object) -> _Pool:
     return spec["driver"], spec["pool"]["name"]
 
 

@@ -7,7 +7,7 @@ rolling updates.
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
 from app.sim import EmbeddedCluster
 from app.sim.controllers.workloads.daemon_sets import (
@@ -35,9 +35,8 @@ from app.sim.controllers.workloads.templates import (
 from app.sim.objects import controller_reference, spelled
 from app.sim.resources.kinds import NODES, PODS, Kind
 from app.sim.resources.workloads import job_marks
+from app.sim.store import Object
 from app.wire.kube import NodeDecoder
-
-Object = dict[str, Any]
 
 OwnerKey = tuple[str, str, str]
 """(kind, namespace, name)."""

@@ -8,7 +8,7 @@ import pytest
 
 from app.framework.testing import make_pod
 from app.plugins.default_preemption.candidates import (
-    Findings,
+    DryRunResults,
     FindingsByFamily,
     search,
 )
@@ -27,7 +27,7 @@ class Cluster:
     def __init__(self, findings):
         self.truth = list(findings)
         self.table = SimpleNamespace(generation=np.ones(len(self.truth), np.int64))
-        self.known = Findings(None, len(self.truth))
+        self.known = DryRunResults(None, len(self.truth))
         self.tried = []
 
     def change(self, row, finding):

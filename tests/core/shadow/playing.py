@@ -19,12 +19,12 @@ from app.state.scheduler_state import Change
 from app.tools.shadow.judge import Judge
 from app.tools.shadow.timeline import Timeline
 from app.tools.shadow.verdict import Verdict
-from app.tools.shadow.world import World, make_world
+from app.tools.shadow.world import ShadowWorld, make_world
 
 HEAD = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
 
 
-def world(text: str = "", classes: Mapping[str, type] | None = None) -> World:
+def world(text: str = "", classes: Mapping[str, type] | None = None) -> ShadowWorld:
     """The world of a configuration; ``text`` is what follows the kind."""
     classes = classes or registry.registry()
     profiles = load(HEAD + text).to_plain(registry.capabilities(classes))
@@ -34,7 +34,7 @@ def world(text: str = "", classes: Mapping[str, type] | None = None) -> World:
 class Player:
     """``theirs`` decides at once; its outcomes reach the shadow in the order in which ``show`` is called."""
 
-    def __init__(self, theirs: World, here: World, seed: int = 1) -> None:
+    def __init__(self, theirs: ShadowWorld, here: ShadowWorld, seed: int = 1) -> None:
         self.theirs = theirs
         self.here = here
         self.rng = np.random.default_rng(seed)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from app.cycle.attempt import feasible_nodes_to_find
-from app.tools.shadow.ranks import Ranks
+from app.tools.shadow.ranks import RankHistory
 
 
 def sample(rng: np.random.Generator, nodes: int, looked_at: int) -> int:
@@ -16,7 +16,7 @@ def sample(rng: np.random.Generator, nodes: int, looked_at: int) -> int:
 @pytest.mark.parametrize("percentage", [0, 10, 50, 90])
 @pytest.mark.parametrize("seed", range(3))
 def test_ranks_of_a_sample_are_taken_for_one(nodes, percentage, seed):
-    ranks, rng = Ranks(), np.random.default_rng(seed)
+    ranks, rng = RankHistory(), np.random.default_rng(seed)
     looked_at = feasible_nodes_to_find(nodes, percentage)
     refused = 0
     for _ in range(600):
@@ -28,7 +28,7 @@ def test_ranks_of_a_sample_are_taken_for_one(nodes, percentage, seed):
 
 @pytest.mark.parametrize("percentage", [10, 50, 90])
 def test_the_percentage_of_a_sample_is_not_excluded(percentage):
-    ranks, rng = Ranks(), np.random.default_rng(1)
+    ranks, rng = RankHistory(), np.random.default_rng(1)
     looked_at = feasible_nodes_to_find(1000, percentage)
     for _ in range(300):
         better = sample(rng, 1000, looked_at)
@@ -39,7 +39,7 @@ def test_the_percentage_of_a_sample_is_not_excluded(percentage):
 
 def test_ranks_that_are_too_high_in_sum_are_none_of_a_sample():
     """Each of them is plausible: they are those of a scheduler that chooses any of the best 20."""
-    ranks, rng = Ranks(), np.random.default_rng(1)
+    ranks, rng = RankHistory(), np.random.default_rng(1)
     believed = 0
     for _ in range(100):
         better = int(rng.integers(20))
@@ -50,7 +50,7 @@ def test_ranks_that_are_too_high_in_sum_are_none_of_a_sample():
 
 
 def test_a_scheduler_that_misses_no_best_node_looks_at_all():
-    ranks = Ranks()
+    ranks = RankHistory()
     assert ranks.highest_percentage(300, 300, 1) == 95
     for _ in range(200):
         ranks.add(300, 0, 1)
@@ -60,9 +60,9 @@ def test_a_scheduler_that_misses_no_best_node_looks_at_all():
 @pytest.mark.parametrize(("nodes", "better"), [(90, 1), (100, 5), (300, 40), (3000, 400), (500, 0)])
 def test_no_percentage_explains_a_choice_that_none_can(nodes, better):
     """At least 100 nodes are looked at, and a rank must be plausible with the lowest percentage."""
-    assert Ranks().highest_percentage(nodes, nodes, better) == 0
+    assert RankHistory().highest_percentage(nodes, nodes, better) == 0
 
 
 def test_where_all_feasible_nodes_are_looked_at_nothing_is_sampled():
-    assert not Ranks().may_be_sampled(3000, 50, 1500, 1)
-    assert not Ranks().may_be_sampled(300, 100, 300, 1)
+    assert not RankHistory().may_be_sampled(3000, 50, 1500, 1)
+    assert not RankHistory().may_be_sampled(300, 100, 300, 1)

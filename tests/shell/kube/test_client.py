@@ -33,8 +33,8 @@ from app.kube.errors import (
     Conflict,
     ConnectionFailed,
     ConnectionSettingsError,
+    Expired,
     Forbidden,
-    Gone,
     KubeApiError,
     NotFound,
     NotLeading,
@@ -341,7 +341,7 @@ def test_the_user_agent():
         (404, "NotFound", NotFound),
         (409, "Conflict", Conflict),
         (409, "AlreadyExists", AlreadyExists),
-        (410, "Expired", Gone),
+        (410, "Expired", Expired),
         (422, "Invalid", KubeApiError),
         (500, "InternalError", ServerUnavailable),
         (503, "ServiceUnavailable", ServerUnavailable),
@@ -825,7 +825,7 @@ async def test_a_stream_that_is_refused():
         await request.answer(410, status_body(410, "Expired", "too old resource version"))
 
     async with serving(refuse) as server, client_of(server.url) as client:
-        with pytest.raises(Gone, match="too old"):
+        with pytest.raises(Expired, match="too old"):
             await collect(client)
 
 

@@ -6,7 +6,7 @@ from contextlib import aclosing
 import numpy as np
 import pytest
 
-from app.kube.errors import AlreadyExists, Conflict, Gone, KubeApiError, NotFound
+from app.kube.errors import AlreadyExists, Conflict, Expired, KubeApiError, NotFound
 from app.kube.leaders import Leader, leader_leases
 from app.kube.leases import LeaseClient, LeaseRecord, record_from_spec, spec_from_record
 from app.kube.transport import Response
@@ -255,7 +255,7 @@ async def follow(transport):
 
 
 async def test_a_watch_that_ends_in_an_error():
-    with pytest.raises(Gone):
+    with pytest.raises(Expired):
         await follow(FakeTransport([error_line(410)]))
     with pytest.raises(KubeApiError, match="unreadable watch line"):
         await follow(FakeTransport([b"nonsense\n"]))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from app.kube import watch
-from app.kube.errors import ConnectionFailed, Forbidden, Gone
+from app.kube.errors import ConnectionFailed, Expired, Forbidden
 from app.kube.listing import PAGE_SIZE, SLICE, list_pages
 from app.kube.transport import Response
 from app.kube.watch import watch_forever, watch_once, watch_resuming
@@ -166,7 +166,7 @@ async def test_passing_trouble_is_waited_out(trouble):
     "answer", [refused(410), [error_line(410)]], ids=["as status", "as ERROR line"]
 )
 async def test_lost_history_is_reported(answer):
-    with pytest.raises(Gone):
+    with pytest.raises(Expired):
         await take(watch_resuming(FakeTransport(answer), feed_at("10"), rng()), 1)
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.kube.errors import Gone, KubeApiError
+from app.kube.errors import Expired, KubeApiError
 from app.kube.watch_decoder import MAX_LINE, TURN, KindFeed, LineSplitter
 from tests.shell.kube.fakes import (
     SERVICES,
@@ -84,7 +84,7 @@ def test_an_error_line_ends_the_reading_but_not_what_came_before():
     feed = KindFeed(SERVICES)
     events, failure = read(feed, [added("a", 5).strip(), error_line(410).strip(), added("b", 6)])
     assert [item.name for _, item in events] == ["a"]
-    assert isinstance(failure, Gone)
+    assert isinstance(failure, Expired)
     assert failure.reason == "Expired"
     assert feed.resource_version == "5"
 

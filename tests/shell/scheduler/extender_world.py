@@ -23,7 +23,7 @@ from app.scheduler.extender_retries import ExtenderRetries
 from app.scheduler.failures import FailureHandler
 from app.scheduler.loop import PodCycle, QueueFlusher, SchedulingLoop
 from app.scheduler.parts import Parts
-from app.scheduler.permits import WaitingPods
+from app.scheduler.permits import WaitingPodsMap
 from app.scheduler.profiles import build_state
 from app.scheduler.releases import Releases
 from app.scheduler.serial_extenders import SerialGate, extenders_of
@@ -68,7 +68,7 @@ class World(LoopWorld):
             parts,
             effects=self,
             extenders=ChainBinder(self.chain, self, self.retries),
-            waiting=WaitingPods(),
+            waiting=WaitingPodsMap(),
             reports=self,
             undo=failures.undo,
             max_writing=max_writing,

@@ -22,7 +22,7 @@ from app.scheduler.binding import Binder
 from app.scheduler.failures import FailureHandler
 from app.scheduler.loop import PodCycle, SchedulingLoop
 from app.scheduler.parts import Parts
-from app.scheduler.permits import WaitingPods
+from app.scheduler.permits import WaitingPodsMap
 from app.scheduler.profiles import build_state
 from app.state.scheduler_state import Change
 from tests.shell.clock import LoopClock
@@ -38,7 +38,7 @@ class World:
     def __init__(self, *plugins: type) -> None:
         self.bound: list[str] = []
         self.told: list[tuple[str, str]] = []
-        self.waiting = WaitingPods()
+        self.waiting = WaitingPodsMap()
         self._clock = LoopClock()
         self._group = asyncio.TaskGroup()
         classes = {p.NAME: p for p in (PrioritySort, *plugins, DefaultBinder)}

@@ -20,7 +20,7 @@ from app.scheduler.extender_cycle import ExtenderCycle
 from app.scheduler.failures import FailureHandler
 from app.scheduler.loop import PodCycle, QueueFlusher, SchedulingLoop
 from app.scheduler.parts import Parts
-from app.scheduler.permits import WaitingPods
+from app.scheduler.permits import WaitingPodsMap
 from app.scheduler.preemption import Evictor, ExtenderPreemption
 from app.scheduler.profiles import build_state
 from app.scheduler.releases import Releases
@@ -51,7 +51,7 @@ class World(LoopWorld):
         self.status_latency = LATENCY
         rng = np.random.default_rng(0)
         chain = ExtenderChain(extenders)
-        self.waiting = WaitingPods()
+        self.waiting = WaitingPodsMap()
         self.state, frameworks = build_state(
             load(CONFIGURATION).to_plain(),
             registry.IN_TREE,

@@ -25,7 +25,7 @@ from app.observe.events import PreemptionFinished, PreemptionStarted, ignore
 from app.runtime.tasks import spawn
 from app.scheduler.binding import Binder
 from app.scheduler.parts import Parts
-from app.scheduler.permits import WaitingPods
+from app.scheduler.permits import WaitingPodsMap
 from app.scheduler.preemption import (
     FAILURE_PAUSE,
     MAX_EVICTING,
@@ -502,7 +502,7 @@ class Bindings:
             Parts(state, StoppedClock(), None, start, ignore),
             effects=None,
             extenders=None,
-            waiting=WaitingPods(),
+            waiting=WaitingPodsMap(),
             reports=SimpleNamespace(
                 nominated=lambda *_: None, scheduled=lambda *_: None, withdraw=self._withdraw
             ),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from app.sim.errors import ApiError
 from app.sim.patches.json_patch import apply_merge_patch
-from app.sim.patches.merge_keys import Rule, Struct, struct_of
+from app.sim.patches.merge_keys import MergeRule, Struct, struct_of
 from app.sim.patches.strategic_merge import apply_strategic_merge
 
 LAW = settings(max_examples=50)
@@ -102,8 +102,10 @@ def test_a_budgets_selector_is_replaced_whole() -> None:
     assert merged["spec"] == {"selector": {"matchLabels": {"c": "d"}}, "minAvailable": 1}
 
 
-LEAF = Struct({"tags": Rule(merge=True)})
-TREE = Struct({"items": Rule(struct=LEAF, merge=True, merge_key="id"), "inner": Rule(struct=LEAF)})
+LEAF = Struct({"tags": MergeRule(merge=True)})
+TREE = Struct(
+    {"items": MergeRule(struct=LEAF, merge=True, merge_key="id"), "inner": MergeRule(struct=LEAF)}
+)
 
 plain = st.none() | st.integers(0, 3) | st.sampled_from(["x", "y"])
 tags = st.lists(st.integers(0, 4), max_size=4, unique=True)

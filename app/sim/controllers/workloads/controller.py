@@ -11,12 +11,12 @@ from app.sim.controllers.workloads.deployments import plan_deployment
 from app.sim.controllers.workloads.jobs import is_tracked, plan_job, released
 from app.sim.controllers.workloads.plan import (
     BURST,
-    Action,
     Create,
     Delete,
+    ObjectChange,
     Plan,
+    Replace,
     Scene,
-    Update,
 )
 from app.sim.controllers.workloads.replica_sets import plan_replica_set
 from app.sim.controllers.workloads.revisions import CONTROLLER_REVISIONS
@@ -273,11 +273,11 @@ class WorkloadController(Controller[WorkloadKey]):
 
     # ------------------------------------------------------------ actions
 
-    def _act(self, key: WorkloadKey, workload: Object, action: Action) -> None:
+    def _act(self, key: WorkloadKey, workload: Object, action: ObjectChange) -> None:
         match action:
             case Create(kind, value, if_absent):
                 self._create(key, workload, kind, value, if_absent=if_absent)
-            case Update(kind, value):
+            case Replace(kind, value):
                 self._api.update(kind, key.namespace, value["metadata"]["name"], value)
             case Delete(kind, value):
                 self._delete(kind, value)

@@ -14,9 +14,9 @@ from app.plugins.helpers.tolerations import find_untolerated
 from app.sim.api import Api
 from app.sim.controllers.workloads.plan import (
     BURST,
-    Action,
     Create,
     Delete,
+    ObjectChange,
     Plan,
     Scene,
     counted,
@@ -182,7 +182,7 @@ def plan_daemon_set(scene: Scene) -> Plan:
     return plan
 
 
-def _replaced(scene: Scene, old: Sequence[Object], available: int) -> list[Action]:
+def _replaced(scene: Scene, old: Sequence[Object], available: int) -> list[ObjectChange]:
     """Deletes pods of an old template: those that are not available, and as many others as may be unavailable.
 
     ``available``: how many pods are, of the old and the new template.

@@ -6,12 +6,12 @@ from typing import Final
 
 from app.model.timestamps import parse_time
 from app.sim.controllers.workloads.plan import (
-    Action,
     Create,
     Delete,
+    ObjectChange,
     Plan,
+    Replace,
     Scene,
-    Update,
     condition,
     scaled,
 )
@@ -81,7 +81,7 @@ def plan_deployment(scene: Scene) -> Plan:
     new = _newest(deployment, sets)
     olds = [each for each in sets if each is not new]
     revision = _revision(new, olds)
-    actions: list[Action] = []
+    actions: list[ObjectChange] = []
     if deployment["spec"].get("paused"):
         actions += _resized(sets, _paused_sizes(deployment["spec"], new, sets))
     elif new is None:
@@ -128,7 +128,7 @@ def _copied(deployment: Object, revision: int) -> dict[str, str]:
     return copied | {REVISION: str(revision)}
 
 
-def _created(deployment: Object, olds: Sequence[Object], revision: int) -> Action:
+def _created(deployment: Object, olds: Sequence[Object], revision: int) -> ObjectChange:
     spec = deployment["spec"]
     digest = template_hash(spec["template"])
     metadata = {
@@ -149,7 +149,7 @@ def _annotated(new: Object, deployment: Object, revision: int) -> Object:
 
 def _rolled(
     deployment: Object, wanted: Object, new: Object, olds: Sequence[Object]
-) -> list[Action]:
+) -> list[ObjectChange]:
     """Changes the sizes of the ReplicaSets. ``wanted``: the new one with its annotations."""
     spec = deployment["spec"]
     if _recreates(spec):
@@ -159,7 +159,7 @@ def _rolled(
         present = list(map(_size, olds))
         size, others = rolling_sizes(spec["replicas"], *_slack(spec), _size(new), present)
     changed = wanted | {"spec": wanted["spec"] | {"replicas": size}}
-    own: list[Action] = [Update(REPLICA_SETS, changed)] if changed != new else []
+    own: list[ObjectChange] = [Replace(REPLICA_SETS, changed)] if changed != new else []
     return own + _resized(olds, others)
 
 
@@ -184,9 +184,9 @@ def _paused_sizes(spec: Object, new: Object | None, sets: Sequence[Object]) -> l
     return shares
 
 
-def _resized(sets: Sequence[Object], sizes: Sequence[int]) -> list[Action]:
+def _resized(sets: Sequence[Object], sizes: Sequence[int]) -> list[ObjectChange]:
     return [
-        Update(REPLICA_SETS, each | {"spec": each["spec"] | {"replicas": size}})
+        Replace(REPLICA_SETS, each | {"spec": each["spec"] | {"replicas": size}})
         for each, size in zip(sets, sizes, strict=True)
         if each["spec"]["replicas"] != size
     ]
@@ -216,7 +216,7 @@ def _has_pods(replica_set: Object) -> bool:
     return any(counts) or replica_set["spec"]["replicas"] > 0
 
 
-def _forgotten(deployment: Object, olds: Sequence[Object]) -> list[Action]:
+def _forgotten(deployment: Object, olds: Sequence[Object]) -> list[ObjectChange]:
     """Deletes the oldest ReplicaSets without pods, beyond the limit of the history."""
     limit = deployment["spec"].get("revisionHistoryLimit", 10)
     empty = [each for each in olds if not _has_pods(each) and not is_being_deleted(each)]

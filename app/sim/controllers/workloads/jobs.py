@@ -8,12 +8,12 @@ from app.model.timestamps import format_time, parse_time
 from app.sim.controllers.workloads.gangs import plain_reference, plan_gang
 from app.sim.controllers.workloads.plan import (
     BURST,
-    Action,
     Create,
     Delete,
+    ObjectChange,
     Plan,
+    Replace,
     Scene,
-    Update,
     counted,
     is_active,
     is_ready,
@@ -91,7 +91,7 @@ class _Tally:
     failed: int
     status: Object
     """The fields of the status: those counted, and those that are counted once they have lost their finalizer."""
-    actions: Sequence[Action]
+    actions: Sequence[ObjectChange]
     """What removes the finalizers."""
     is_open: bool
     """Whether the status does not count all of them yet."""
@@ -133,9 +133,9 @@ def _outcome(pod: Object) -> str:
     return _phase_outcome(pod) or ("failed" if is_being_deleted(pod) else "")
 
 
-def released(pod: Object) -> Action:
+def released(pod: Object) -> ObjectChange:
     """Removes the finalizer of a pod that is counted, or never will be."""
-    return Update(PODS, without_finalizer(pod, TRACKING))
+    return Replace(PODS, without_finalizer(pod, TRACKING))
 
 
 def _wanted(spec: Object, succeeded: int, active: int) -> int:
@@ -166,7 +166,7 @@ def _resize(
             yield pod_of(job, labels=job_marks(job))
 
 
-def _created(pod: Object, group: Object | None) -> Action:
+def _created(pod: Object, group: Object | None) -> ObjectChange:
     """Creates a pod that is not removed before it is counted, as a member of a group."""
     metadata = pod["metadata"] | {"finalizers": [TRACKING]}
     if group is None:

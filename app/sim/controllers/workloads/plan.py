@@ -47,7 +47,7 @@ class Create:
 
 
 @dataclass(frozen=True, slots=True)
-class Update:
+class Replace:
     """Replace an object by ``value``."""
 
     kind: Kind
@@ -62,7 +62,7 @@ class Delete:
     value: Object
 
 
-Action = Create | Update | Delete
+ObjectChange = Create | Replace | Delete
 
 
 @dataclass(slots=True)
@@ -70,7 +70,7 @@ class Plan:
     """What a rule wants done."""
 
     status: Object
-    actions: list[Action] = field(default_factory=list)
+    actions: list[ObjectChange] = field(default_factory=list)
     annotations: Mapping[str, str] = field(default_factory=dict)
     """Annotations to set on the workload itself."""
     again: float | None = None

@@ -5,7 +5,7 @@
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from app.sim.controllers.workloads.plan import Action, Create, Delete, Scene, Update
+from app.sim.controllers.workloads.plan import Create, Delete, ObjectChange, Replace, Scene
 from app.sim.controllers.workloads.templates import REVISION_LABEL, template_hash
 from app.sim.objects import labels_of, owner_reference
 from app.sim.resources.kinds import BY_RESOURCE
@@ -14,7 +14,7 @@ from app.sim.store import Object
 CONTROLLER_REVISIONS: Final = BY_RESOURCE["controllerrevisions.apps"]
 
 
-def current_revision(scene: Scene) -> tuple[str, list[Action]]:
+def current_revision(scene: Scene) -> tuple[str, list[ObjectChange]]:
     """The hash of the present template, and what makes its revision the newest one."""
     owner = scene.workload
     mark = template_hash(owner["spec"]["template"])
@@ -27,10 +27,10 @@ def current_revision(scene: Scene) -> tuple[str, list[Action]]:
     )
     if found[0].get("revision", 0) > others:
         return mark, []
-    return mark, [Update(CONTROLLER_REVISIONS, found[0] | {"revision": newest + 1})]
+    return mark, [Replace(CONTROLLER_REVISIONS, found[0] | {"revision": newest + 1})]
 
 
-def forgotten(scene: Scene, live: Collection[str]) -> list[Action]:
+def forgotten(scene: Scene, live: Collection[str]) -> list[ObjectChange]:
     """Deletes the oldest revisions that no pod has, beyond the limit of the history. ``live``: hashes in use."""
     limit = scene.workload["spec"].get("revisionHistoryLimit", 10)
     unused: Sequence[Object] = sorted(

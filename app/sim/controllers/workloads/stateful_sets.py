@@ -2,9 +2,9 @@
 
 from app.sim.controllers.workloads.plan import (
     BURST,
-    Action,
     Create,
     Delete,
+    ObjectChange,
     Plan,
     Scene,
     counted,
@@ -43,7 +43,7 @@ def plan_stateful_set(scene: Scene) -> Plan:
     return plan
 
 
-def _steps(scene: Scene, pods: dict[int, Object], current: str, update: str) -> list[Action]:
+def _steps(scene: Scene, pods: dict[int, Object], current: str, update: str) -> list[ObjectChange]:
     """The next pods to create or to delete. Unless pods are managed in parallel, one after the other."""
     owner = scene.workload
     spec = owner["spec"]
@@ -52,7 +52,7 @@ def _steps(scene: Scene, pods: dict[int, Object], current: str, update: str) -> 
     wanted = range(first, first + spec["replicas"])
     rolling = spec.get("updateStrategy") or {}
     partition = (rolling.get("rollingUpdate") or {}).get("partition", 0)
-    steps: list[Action] = []
+    steps: list[ObjectChange] = []
     for ordinal in wanted:
         pod = pods.get(ordinal)
         if pod is None:
@@ -81,7 +81,7 @@ def _steps(scene: Scene, pods: dict[int, Object], current: str, update: str) -> 
 
 def _replaced(
     scene: Scene, pods: dict[int, Object], ordinals: list[int], update: str
-) -> list[Action]:
+) -> list[ObjectChange]:
     """Deletes the last pod with an old template, once those behind it are healthy again."""
     for ordinal in reversed(ordinals):
         pod = pods.get(ordinal)

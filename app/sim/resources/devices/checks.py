@@ -19,7 +19,7 @@ from app.sim.errors import (
 from app.sim.resources.validation import label_key_mistakes, label_value_mistakes, name_mistakes
 from app.sim.store import Object
 
-Check = Callable[[Any, str], list[Cause]]
+_Check = Callable[[Any, str], list[Cause]]
 
 _MAX_DRIVER_NAME: Final = 63
 _MAX_POOL_NAME: Final = 253
@@ -40,7 +40,7 @@ _encode: Final = msgspec.json.Encoder().encode
 # ---------------------------------------------------------------- lists and maps
 
 
-def each(items: Iterable[Any], path: str, check: Check, *, most: int | None = None) -> list[Cause]:
+def each(items: Iterable[Any], path: str, check: _Check, *, most: int | None = None) -> list[Cause]:
     """Checks every item of a list, unless it is longer than ``most``."""
     items = list(items)
     if most is not None and len(items) > most:
@@ -51,7 +51,7 @@ def each(items: Iterable[Any], path: str, check: Check, *, most: int | None = No
 def distinct(
     items: Iterable[Any],
     path: str,
-    check: Check,
+    check: _Check,
     *,
     key: Callable[[Any], Hashable],
     most: int | None = None,
@@ -74,8 +74,8 @@ def distinct(
 def entries(
     items: Mapping[str, Any],
     path: str,
-    check_key: Check,
-    check: Check,
+    check_key: _Check,
+    check: _Check,
     *,
     most: int | None = None,
 ) -> list[Cause]:

@@ -7,7 +7,7 @@ from app.sim.controllers.workloads.deployments import (
     plan_deployment,
     rolling_sizes,
 )
-from app.sim.controllers.workloads.plan import Create, Delete, Update, scaled
+from app.sim.controllers.workloads.plan import Create, Delete, Replace, scaled
 from app.sim.controllers.workloads.templates import HASH_LABEL, replica_set_of, template_hash
 from app.sim.objects import find_condition
 from tests.shell.sim.workloads.objects import NOW, scene, template, workload
@@ -30,7 +30,7 @@ def sizes(plan):
             "replicas"
         ]
         for action in plan.actions
-        if isinstance(action, Create | Update)
+        if isinstance(action, Create | Replace)
     }
 
 
@@ -69,7 +69,7 @@ def test_a_new_template_starts_with_the_surge():
 def test_an_old_template_that_comes_back_is_the_newest_revision():
     sets = [replica_set("app:1", 1), replica_set("app:2", 2, replicas=1)]
     plan = plan_deployment(scene(workload("Deployment", "app:1"), replica_sets=sets))
-    (update,) = [action for action in plan.actions if isinstance(action, Update)]
+    (update,) = [action for action in plan.actions if isinstance(action, Replace)]
     assert update.value["metadata"]["annotations"][REVISION] == "3"
     assert sizes(plan) == {"app:1": 1}
 

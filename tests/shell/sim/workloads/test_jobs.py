@@ -8,7 +8,7 @@ from app.sim.controllers.workloads.jobs import (
     plan_job,
     written_indexes,
 )
-from app.sim.controllers.workloads.plan import BURST, Create, Delete, Update
+from app.sim.controllers.workloads.plan import BURST, Create, Delete, Replace
 from app.sim.controllers.workloads.templates import INDEX_MARK
 from app.sim.objects import is_true
 from tests.shell.sim.workloads.objects import NOW, pod, scene, workload
@@ -20,7 +20,7 @@ def tracked(name, phase="Running", **parts):
 
 def released(plan):
     return [
-        action.value["metadata"]["name"] for action in plan.actions if isinstance(action, Update)
+        action.value["metadata"]["name"] for action in plan.actions if isinstance(action, Replace)
     ]
 
 
