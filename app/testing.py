@@ -9,7 +9,8 @@ In a ``conftest.py``::
         embedded_cluster.create(pod)
         assert embedded_cluster.node_of("p") == "node-1"
 
-docs/extenders.md has an example with everything around it. It may be imported before pytest loads it: PYTEST_DONT_REWRITE.
+docs/extenders.md has an example with everything around it. It may be imported before pytest loads it:
+PYTEST_DONT_REWRITE.
 """
 
 import contextlib
@@ -152,7 +153,8 @@ class EmbeddedCluster:
             ) from error
 
     def why_pending(self, name: str, namespace: str = "default") -> str:
-        """The reason that the scheduler gives for a pod that is not bound, once it has tried it. Raises EnvironmentFailure."""
+        """The reason that the scheduler gives for a pod that is not bound, once it has tried it. Raises
+        EnvironmentFailure."""
         return self._process.wait(
             f"a reason for pod {name}", lambda: _message(self.pod(name, namespace))
         )

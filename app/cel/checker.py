@@ -53,7 +53,8 @@ _LITERALS: dict[type, Type] = {
 
 
 def check(tree: Expr) -> tuple[list[Issue], int]:
-    """Writes types and declarations into the tree. Returns the mistakes, and the number of slots that its variables need."""
+    """Writes types and declarations into the tree. Returns the mistakes, and the number of slots that its variables
+    need."""
     checker = _Checker()
     checker.visit(tree)
     checker.settle()
@@ -334,7 +335,8 @@ def qualified(node: Expr) -> str | None:
 
 
 def validate(node: Expr) -> Iterator[Issue]:
-    """The mistakes that Kubernetes finds in a well-typed tree: invalid regular expressions, lists and maps of mixed types."""
+    """The mistakes that Kubernetes finds in a well-typed tree: invalid regular expressions, lists and maps of mixed
+    types."""
     match node:
         case Call(function="matches", arguments=[Literal(value=str() as pattern) as literal, *_]):
             try:
@@ -352,7 +354,8 @@ def validate(node: Expr) -> Iterator[Issue]:
 
 
 def _mixed(elements: Iterator[tuple[Expr, bool]], *, every: bool = False) -> Iterator[Issue]:
-    """Elements whose type differs from the first one's: the first of them, or ``every`` one. Pairs are (node, optional)."""
+    """Elements whose type differs from the first one's: the first of them, or ``every`` one. Pairs are (node,
+    optional)."""
     common: Type | None = None
     for node, optional in elements:
         found = node.type

@@ -1,6 +1,7 @@
 """The cost of an evaluation, in the units of Kubernetes' limit (KEP-2876).
 
-Reading a variable or a member costs 1, a list 10, a map 30. A function costs 1, or an amount that grows with its arguments.
+Reading a variable or a member costs 1, a list 10, a map 30. A function costs 1, or an amount that grows with its
+arguments.
 """
 
 import math

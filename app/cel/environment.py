@@ -1,7 +1,8 @@
 """What expressions can name: variables, fields, types, and functions with their overloads.
 
-Functions are declared by signatures such as ``string.split(string, int): list<string>``. The text before the last dot is the
-type of a method's target, or a part of the function's name (``sets.contains``). Types of one capital letter are parameters.
+Functions are declared by signatures such as ``string.split(string, int): list<string>``. The text before the last dot
+is the type of a method's target, or a part of the function's name (``sets.contains``). Types of one capital letter are
+parameters.
 """
 
 import re
@@ -93,8 +94,8 @@ TYPES: dict[str, Type] = {
 class Overload:
     """One signature of a function. ``key`` is the signature without the result.
 
-    The first of a method's ``arguments`` is its target. ``call`` is None if the planner implements the function. If ``typed``,
-    it must only be called with values of these types; otherwise it checks them itself.
+    The first of a method's ``arguments`` is its target. ``call`` is None if the planner implements the function. If
+    ``typed``, it must only be called with values of these types; otherwise it checks them itself.
     """
 
     name: str
@@ -148,7 +149,8 @@ ABSENT = frozenset({"bytes", "duration", "format", "isURL", "strings.quote", "ti
 
 
 def choose_overload(node: Call, operands: Sequence[Expr]) -> Callable[..., Value]:
-    """The function that a checked call means. It chooses between overloads at run time if the checker left several open."""
+    """The function that a checked call means. It chooses between overloads at run time if the checker left several
+    open."""
     overloads = FUNCTIONS[node.function]
     candidates = [it for it in overloads if it.key in node.overloads]
     first = candidates[0]

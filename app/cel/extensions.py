@@ -1,4 +1,4 @@
-"""Functions of lists, sets, maps and strings beyond the language's own, from cel-go's extensions and Kubernetes' libraries."""
+"""Functions beyond the language's own: those of cel-go's extensions and of Kubernetes' libraries."""
 
 import functools
 import itertools
@@ -162,7 +162,10 @@ def _insert_all(target: Map, entries: Map) -> Map:
 
 # ---------------------------------------------------------------- strings
 
-_BLANKS = "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
+_BLANKS = (
+    "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
+    "\u2028\u2029\u202f\u205f\u3000"
+)
 _LOWER = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
 _UPPER = {code: code - 32 for code in range(ord("a"), ord("z") + 1)}
 

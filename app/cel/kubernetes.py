@@ -17,8 +17,8 @@ from app.model.quantity import BINARY, cut_digits, decimal_exponent
 class QuantityValue:
     """A quantity: ``unscaled`` times ten to the power of ``scale``.
 
-    ``big`` is set if Kubernetes does not hold it as an int64, and therefore does not call it an integer. ``computed`` is set
-    for sums and differences: in Kubernetes ``x == sum`` is an error for them.
+    ``big`` is set if Kubernetes does not hold it as an int64, and therefore does not call it an integer. ``computed``
+    is set for sums and differences: in Kubernetes ``x == sum`` is an error for them.
     """
 
     __slots__ = ("big", "computed", "scale", "unscaled")
@@ -35,7 +35,8 @@ class QuantityValue:
     def parse(cls, text: str) -> "QuantityValue":
         """Reads a quantity such as ``1.5Gi``. Raises EvaluationError with Kubernetes' words.
 
-        Takes time linear in the length of the text. Digits after the 1000th are rounded up, exponents are cut at +-2000.
+        Takes time linear in the length of the text. Digits after the 1000th are rounded up, exponents are cut at
+        +-2000.
         """
         match = _QUANTITY.fullmatch(text)
         if match is None or not text:
@@ -133,7 +134,8 @@ def _as_double(quantity: QuantityValue) -> float:
 
 
 class Semver:
-    """A semantic version (semver.org 2.0.0). Its build metadata is checked but not kept, because no function reads it."""
+    """A semantic version (semver.org 2.0.0). Its build metadata is checked but not kept, because no function reads
+    it."""
 
     __slots__ = ("major", "minor", "patch", "prerelease")
 

@@ -1,6 +1,7 @@
 """Macros: calls that the parser replaces by longer expressions.
 
-The quantifiers absorb errors as ``&&`` and ``||`` do: all() is false if it is false for one element, even if others fail.
+The quantifiers absorb errors as ``&&`` and ``||`` do: all() is false if it is false for one element, even if others
+fail.
 """
 
 from collections.abc import Callable

@@ -163,7 +163,8 @@ class _Parser:
         return node
 
     def _more_terms(self, mark: _Token, operands: list[Expr], level: int) -> _Token:
-        """Adds the other terms of ``a || b || c``: one call has them all. Returns the middle operator, whose place errors name."""
+        """Adds the other terms of ``a || b || c``: one call has them all. Returns the middle operator, whose place
+        errors name."""
         marks = [mark]
         while more := self._take(mark.kind):
             marks.append(more)

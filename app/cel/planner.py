@@ -1,7 +1,8 @@
 """Compiles a checked tree to closures.
 
-A closure takes a ``Run`` and returns a value, or raises EvaluationError. It adds its cost, by Kubernetes' rules (``costs``),
-to the run. Comprehensions compare the cost with the limit in every iteration; the caller compares it at the end.
+A closure takes a ``Run`` and returns a value, or raises EvaluationError. It adds its cost, by Kubernetes' rules
+(``costs``), to the run. Comprehensions compare the cost with the limit in every iteration; the caller compares it at
+the end.
 """
 
 from collections.abc import Callable
@@ -50,8 +51,8 @@ Evaluate = Callable[[Run], Value]
 class _Step:
     """The closure of a node. ``constant`` is its value if that is known, otherwise MISSING.
 
-    ``resolve``, of variables and members, is ``evaluate`` without the cost of reading the variable, which Kubernetes does not
-    count for an index or a branch of ``?:``.
+    ``resolve``, of variables and members, is ``evaluate`` without the cost of reading the variable, which Kubernetes
+    does not count for an index or a branch of ``?:``.
     """
 
     __slots__ = ("constant", "evaluate", "resolve")
@@ -350,7 +351,8 @@ def _going(node: Call) -> _Step:
 
 
 def _alternative(node: Call) -> _Step:
-    """``optional.or(other)`` and ``optional.orValue(value)``. The argument is only evaluated if the optional has no value."""
+    """``optional.or(other)`` and ``optional.orValue(value)``. The argument is only evaluated if the optional has no
+    value."""
     first, other = plan(node.target or node).evaluate, plan(node.arguments[0]).evaluate
     unwrap = node.function == "orValue"
 
@@ -413,7 +415,8 @@ def _check_pattern(name: str, constants: list[Value]) -> None:
 def _computed(
     name: str, call: Callable[..., Value], cost: costs.Cost | None, constants: list[Value]
 ) -> _Step:
-    """A call with constant arguments only: computed at compile time. Its cost is still charged, except for conversions."""
+    """A call with constant arguments only: computed at compile time. Its cost is still charged, except for
+    conversions."""
     meter = costs.Meter()
     try:
         if cost is None:

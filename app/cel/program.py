@@ -92,8 +92,8 @@ class _Everything(Exception):  # noqa: N818 - it says what is read
 def reads(tree: Expr) -> frozenset[FieldPath] | None:
     """What the result of a checked expression depends on; None means everything.
 
-    Paths of three parts (field, domain, name) are values, paths of two (field, domain) the presence of any value in a domain.
-    Devices that do not differ in them have the same result.
+    Paths of three parts (field, domain, name) are values, paths of two (field, domain) the presence of any value in a
+    domain. Devices that do not differ in them have the same result.
     """
     found: set[FieldPath] = set()
     try:

@@ -11,7 +11,8 @@ from app.cel.values import Value
 
 @dataclass(slots=True, eq=False)
 class Expr:
-    """Any expression. ``offset`` is the place that errors report, in characters: that of its operator or opening bracket."""
+    """Any expression. ``offset`` is the place that errors report, in characters: that of its operator or opening
+    bracket."""
 
     offset: int
     type: Type = field(default=ERROR, init=False)
@@ -109,9 +110,9 @@ class Bind(Expr):
 class Fold(Expr):
     """A comprehension, which all(), exists(), map() and the like expand to.
 
-    The accumulator starts as ``initial``. For each element of ``range`` it becomes ``step``, as long as ``condition`` is not
-    false. The value is ``result``. One name is bound to the element (of a map: the key), two names to index and element (of a
-    map: key and value). The checker sets ``variables``: the accumulator, then the iteration variables.
+    The accumulator starts as ``initial``. For each element of ``range`` it becomes ``step``, as long as ``condition``
+    is not false. The value is ``result``. One name is bound to the element (of a map: the key), two names to index and
+    element (of a map: key and value). The checker sets ``variables``: the accumulator, then the iteration variables.
     """
 
     range: Expr

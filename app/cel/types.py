@@ -64,7 +64,8 @@ class Type:
 
 BOOL = Type("basic", "bool")
 BYTES = Type("basic", "bytes")
-"""No value has this type. The checker infers it for the sum of operands of unknown type, as Kubernetes' checker does."""
+"""No value has this type. The checker infers it for the sum of operands of unknown type, as Kubernetes' checker
+does."""
 DOUBLE = Type("basic", "double")
 INT = Type("basic", "int")
 STRING = Type("basic", "string")

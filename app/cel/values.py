@@ -1,7 +1,7 @@
 """Values of expressions: their equality, order, members and text.
 
-bool, int, double (float), string, null (None) and list (tuple) are Python's own types, the others are classes. Values are
-compared by ``equal``, never by ``==``: 1 equals 1.0 and 1u, but not true.
+bool, int, double (float), string, null (None) and list (tuple) are Python's own types, the others are classes. Values
+are compared by ``equal``, never by ``==``: 1 equals 1.0 and 1u, but not true.
 """
 
 import decimal

@@ -1,7 +1,7 @@
 """One pod's scheduling attempt, in synchronous steps between which the shell can wait for extenders.
 
-``find`` filters all nodes of the present table; ``rank`` scores the feasible nodes; ``choose`` takes the best. For a pod whose
-template is known, ``choose_at_once`` gives the same result from what is kept, without a pass over all nodes.
+``find`` filters all nodes of the present table; ``rank`` scores the feasible nodes; ``choose`` takes the best. For a
+pod whose template is known, ``choose_at_once`` gives the same result from what is kept, without a pass over all nodes.
 Without extenders the shell calls them one after another, and nothing can change in between. With extenders it calls
 them between ``find`` and ``choose`` and filters the nodes that they left once more: the table may have changed in the
 meantime (docs/architecture.md, "Cycles overlap and decide late").
@@ -71,7 +71,8 @@ class Choice(msgspec.Struct, frozen=True):
 
 
 class Signature(msgspec.Struct, frozen=True):
-    """What a pod's verdicts and totals depend on besides the rows, if only NodeLocal plugins filter and no pod is nominated.
+    """What a pod's verdicts and totals depend on besides the rows, if only NodeLocal plugins filter and no pod is
+    nominated.
 
     Replicas of a workload have the same one as long as the surroundings do not change.
     """
@@ -122,10 +123,11 @@ class Attempt:
         self.extender_verdicts: dict[str, Status] = {}
         self._ranked: Callable[[], tuple[Rows, Int64] | None] = _nothing
         self._prefiltered: FilterPass | None = None
-        #: The table's surroundings when no plugin but NodeLocal ones had a say on any row; None if others have one, or may have
-        #: one later in the same surroundings.
+        #: The table's surroundings when no plugin but NodeLocal ones had a say on any row; None if others have one, or
+        #: may have one later in the same surroundings.
         self._steady: tuple[int, int] | None = None
-        #: The plugins, other than NodeLocal ones, that score the pod in these surroundings; None if PreScore must find out.
+        #: The plugins, other than NodeLocal ones, that score the pod in these surroundings; None if PreScore must find
+        #: out.
         self._scorers: Scorers | None = None
         #: Whether ``find`` and ``still_fits`` may raise Unfinished; they can be called again then.
         self.may_pause = False
@@ -193,8 +195,8 @@ class Attempt:
     def has_signature(self, other: Signature, rows: Rows) -> bool:
         """Whether the pod has the signature of an earlier attempt, which has found ``rows``.
 
-        If so, ``find`` and ``rank`` would say the same, but for rows that have changed since, and ``still_fits`` and ``choose``
-        can be called without them. Runs PreFilter and PreScore. Raises Unfit, NoNodesError, SchedulingError.
+        If so, ``find`` and ``rank`` would say the same, but for rows that have changed since, and ``still_fits`` and
+        ``choose`` can be called without them. Runs PreFilter and PreScore. Raises Unfit, NoNodesError, SchedulingError.
         """
         if other.memo is not self.memo or self._nominated_node or self.within is not None:
             return False
@@ -287,7 +289,8 @@ class Attempt:
 
     @property
     def ranked(self) -> tuple[Rows, Int64] | None:
-        """The rows that were compared, and their totals; None if there was only one. Valid while the table is unchanged."""
+        """The rows that were compared, and their totals; None if there was only one. Valid while the table is
+        unchanged."""
         return self._ranked()
 
     def scores(self) -> Scores:

@@ -1,9 +1,9 @@
 """Decides in which order the placements of a pod group are tried, and when one is known to be the best.
 
-Every placement gets an upper bound of the pods that it takes, by columns and for all placements at once: copies of a template
-are added to its nodes until the filters that look at one node alone reject the next one. Placements that cannot take enough pods
-are not tried. The others are tried by the score that they have with as many pods as their bound, highest first, so that
-usually the first one that is tried is the best one.
+Every placement gets an upper bound of the pods that it takes, by columns and for all placements at once: copies of a
+template are added to its nodes until the filters that look at one node alone reject the next one. Placements that
+cannot take enough pods are not tried. The others are tried by the score that they have with as many pods as their
+bound, highest first, so that usually the first one that is tried is the best one.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,8 +32,8 @@ _FIRST: Final = np.zeros(1, np.intp)
 class PlacementSearch:
     """The search of one group for the best of at least one placement.
 
-    Between ``next`` and ``record`` the caller places the pods in the placement. ``best`` reads the table: the pods must not be
-    counted there any more.
+    Between ``next`` and ``record`` the caller places the pods in the placement. ``best`` reads the table: the pods must
+    not be counted there any more.
     """
 
     def __init__(
@@ -142,7 +142,8 @@ class PlacementSearch:
         return [number for number, count in self._counts.items() if count >= self.needed]
 
     def _sure(self) -> int | None:
-        """The tried placement with the highest total among those whose total is known exactly, if it bounds the others."""
+        """The tried placement with the highest total among those whose total is known exactly, if it bounds the
+        others."""
         return self._exact if self._bounded and self._most_taken else None
 
     def _score(self, numbers: Sequence[int], placed: Mask) -> Int64:
@@ -168,8 +169,9 @@ def room_for(
 ) -> Int64:
     """int64[k]: an upper bound of how many of these pods of one template each placement takes.
 
-    Only filters of single nodes are asked, and others that say that more pods never make them accept a node: the rest may reject
-    more. Third-party filters are not asked: one may accept a node only because another pod of the group is there.
+    Only filters of single nodes are asked, and others that say that more pods never make them accept a node: the rest
+    may reject more. Third-party filters are not asked: one may accept a node only because another pod of the group is
+    there.
     """
     pod, wanted = pods[-1], len(pods)
     everything = np.full(len(placements), wanted, np.int64)

@@ -1,8 +1,9 @@
 """The cycle of one pod: decides, assumes and commits, without I/O (docs/architecture.md, "The cycle").
 
-``take`` and ``schedule`` tell it from top to bottom. Whoever runs them, the loop of a scheduler or a simulation, supplies what
-comes from outside as arguments and as answers to requests: ``schedule`` is a generator that yields what it waits for. A pod
-without extenders waits for nothing but long searches for devices, so ``finish`` runs its cycle to the end at once.
+``take`` and ``schedule`` tell it from top to bottom. Whoever runs them, the loop of a scheduler or a simulation,
+supplies what comes from outside as arguments and as answers to requests: ``schedule`` is a generator that yields what
+it waits for. A pod without extenders waits for nothing but long searches for devices, so ``finish`` runs its cycle to
+the end at once.
 """
 
 from collections.abc import Callable, Generator, Mapping
@@ -128,10 +129,12 @@ def schedule(
     chosen: Callable[[Choice], None],
     extenders: Callable[[Attempt], Steps[Choice]] | None = None,
 ) -> Steps[Outcome]:
-    """Steps 2 to 9 of the cycle of a pod that was taken at ``started`` (monotonic). Between two requests nothing else runs.
+    """Steps 2 to 9 of the cycle of a pod that was taken at ``started`` (monotonic). Between two requests nothing else
+    runs.
 
-    ``chosen`` is called with the node before anything changes. ``extenders`` chooses a node together with them: it sends the
-    best nodes of steps 2 to 4, and takes these steps once more on the table as it is when the last answer has come.
+    ``chosen`` is called with the node before anything changes. ``extenders`` chooses a node together with them: it
+    sends the best nodes of steps 2 to 4, and takes these steps once more on the table as it is when the last answer has
+    come.
     """
     try:
         if extenders is not None:

@@ -158,7 +158,8 @@ class Profile(msgspec.Struct, frozen=True):
     percentage_of_nodes_to_score: int | None
     """1 to 100: the profile's own value, else the configuration's; None for the adaptive count."""
     points: Mapping[str, tuple[str, ...]]
-    """Extension point as in the configuration (``preFilter``) -> plugin names in running order; every point is a key."""
+    """Extension point as in the configuration (``preFilter``) -> plugin names in running order; every point is a
+    key."""
     score_weights: Mapping[str, int]
     """Plugin name -> weight, for each name in ``points["score"]``."""
     plugin_config: Mapping[str, InTreeArgs | Any]

@@ -105,7 +105,8 @@ class Choosing:
         memo: TemplateMemo,
         nominated: PodsByRow,
     ) -> tuple[Sequence[Trait], Sequence[tuple[int, AnyPlugin]]]:
-        """The traits by which nodes are decided in classes (none: each node by itself), and the filters to call about classes.
+        """The traits by which nodes are decided in classes (none: each node by itself), and the filters to call about
+        classes.
 
         Raises _InFull.
         """

@@ -1,7 +1,7 @@
 """Classes of nodes: rows with equal traits, about one of which a plugin is called that looks across nodes.
 
-From 20,000 rows on this is faster than a pass over all rows (docs/performance.md). Only ``Framework.best`` decides so, with
-plugins that are ``ByTraits``.
+From 20,000 rows on this is faster than a pass over all rows (docs/performance.md). Only ``Framework.best`` decides so,
+with plugins that are ``ByTraits``.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -18,8 +18,8 @@ from app.state.view import View
 
 #: Numbers of pods by row of a view: int64[n], at least 0.
 Counted = Callable[[View], Int64]
-#: From so many rows on plugins that look across nodes are called about one row of each class. With fewer rows all rows are
-#: faster.
+#: From so many rows on plugins that look across nodes are called about one row of each class. With fewer rows all rows
+#: are faster.
 _CLASSES_FROM: Final = 20_000
 #: The most classes of rows (see Trait).
 MAX_CLASSES: Final = 32
@@ -50,8 +50,8 @@ class SampleView(View):
 class Trait(NamedTuple):
     """Something about rows on which the answers of a plugin that looks across nodes depend.
 
-    To rows with equal traits the plugin answers alike, as long as the table does not change. A trait of a row changes with
-    the row, or with the ``key``.
+    To rows with equal traits the plugin answers alike, as long as the table does not change. A trait of a row changes
+    with the row, or with the ``key``.
     """
 
     key: Hashable

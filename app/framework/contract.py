@@ -496,7 +496,8 @@ class _Checks:
             if answer != known[row]:
                 self._fault(
                     f"{point} says {_words(answer)} of node {self._table.names[row]} in a view of {n} rows, and "
-                    f"{_words(known[row])} in one of all rows: answers must be in the order of the view's rows and follow "
+                    f"{_words(known[row])} in one of all rows: answers must be in the order of the view's rows and "
+                    "follow "
                     "from each row alone"
                 )
                 return
@@ -506,7 +507,8 @@ class _Checks:
     ) -> None:
         if known != said:
             self._fault(
-                f"{point} is NodeLocal, but its answers change with the pod's name, labels or namespace: those of one pod "
+                f"{point} is NodeLocal, but its answers change with the pod's name, labels or namespace: those of "
+                "one pod "
                 "are kept for all pods of its template"
             )
 
@@ -526,7 +528,8 @@ class _Checks:
             said[row] = known[row]
             if same_epoch and said != known:
                 self._fault(
-                    f"{point} is NodeLocal, but its answers change when a pod comes to another node, and the epoch does not"
+                    f"{point} is NodeLocal, but its answers change when a pod comes to another node, and the epoch "
+                    "does not"
                 )
                 return
 

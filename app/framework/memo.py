@@ -434,7 +434,8 @@ class NodeLocalMemo:
     # ------------------------------------------------------------ the best row
 
     def may_rank(self, pod: Pod) -> bool:
-        """Filters the rows that have changed; False if a filter fails, or if too few of all rows are left to compare them.
+        """Filters the rows that have changed; False if a filter fails, or if too few of all rows are left to compare
+        them.
 
         Call it before ``ranking``. Raises SchedulingError.
         """

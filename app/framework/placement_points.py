@@ -43,7 +43,8 @@ class PlacementPoints:
         return all(plugin.grows(pods) for plugin in self._score)
 
     def score(self, placements: Placements, pods: Sequence[Pod], placed: Mask) -> Int64:
-        """int64[k]: the weighted total of each placement, if it takes the pods where ``placed`` (bool[k, pods]) is True.
+        """int64[k]: the weighted total of each placement, if it takes the pods where ``placed`` (bool[k, pods]) is
+        True.
 
         Raises SchedulingError.
         """
@@ -59,8 +60,8 @@ class PlacementPoints:
             wrong = scores[(scores < 0) | (scores > MAX_NODE_SCORE)]
             if len(wrong):
                 raise SchedulingError(
-                    f'applying score defaultWeights on PlacementScore plugins: plugin "{plugin.NAME}" returns an invalid '
-                    f"score {wrong[0]}, it should in the range of [0, {MAX_NODE_SCORE}] after normalizing"
+                    f'applying score defaultWeights on PlacementScore plugins: plugin "{plugin.NAME}" returns '
+                    f"an invalid score {wrong[0]}, it should in the range of [0, {MAX_NODE_SCORE}] after normalizing"
                 )
             total += scores * self._weights.get(plugin.NAME, 1)
         return total

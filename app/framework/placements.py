@@ -14,7 +14,8 @@ from app.state.view import View
 
 
 class DomainRoom(msgspec.Struct, frozen=True, rename="camel"):
-    """For how many pods of a group there is room on the nodes with one value of the label of its topology constraint."""
+    """For how many pods of a group there is room on the nodes with one value of the label of its topology
+    constraint."""
 
     name: str
     #: How many pods got a node there, or at most could if it was not ``tried``.
@@ -27,8 +28,8 @@ class DomainRoom(msgspec.Struct, frozen=True, rename="camel"):
 class Placements:
     """k placements: the nodes with the same value of a label.
 
-    ``names``: the values. ``rows``: intp[n], the nodes, grouped by placement; ``starts``: intp[k], where each placement begins
-    in ``rows``. Both are valid until a node changes.
+    ``names``: the values. ``rows``: intp[n], the nodes, grouped by placement; ``starts``: intp[k], where each placement
+    begins in ``rows``. Both are valid until a node changes.
     """
 
     def __init__(

@@ -73,7 +73,8 @@ def acts_at(plugin: type | Plugin, point: str) -> bool:
 
 
 def concerned(plugin: Plugin, template: PodTemplate) -> bool:
-    """Whether a plugin applies to pods of this template, from PreFilter to Score: its ``concerns`` may say that it does not."""
+    """Whether a plugin applies to pods of this template, from PreFilter to Score: its ``concerns`` may say that it does
+    not."""
     concerns: Callable[[PodTemplate], bool] | None = method_of(plugin, "concerns")
     return concerns is None or concerns(template)
 

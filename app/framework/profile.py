@@ -28,7 +28,8 @@ from app.state.view import View
 
 
 class ProfilePlugins(msgspec.Struct, frozen=True):
-    """The plugin instances by extension point (configuration names), and the weights of Score and PlacementScore plugins."""
+    """The plugin instances by extension point (configuration names), and the weights of Score and PlacementScore
+    plugins."""
 
     by_point: Mapping[str, Sequence[Any]]
     weights: Mapping[str, int]

@@ -46,7 +46,8 @@ class GzipReader:
         return taken and not self._begun and self._packed.at_eof()
 
     async def readany(self) -> bytes:
-        """The next bytes, waiting for them; empty at the end. Raises what HTTPConnection.readany does, and BadEncodingError."""
+        """The next bytes, waiting for them; empty at the end. Raises what HTTPConnection.readany does, and
+        BadEncodingError."""
         data = b""
         while not data and not self.at_eof():
             packed_end, end = self._turn_ends
@@ -59,7 +60,8 @@ class GzipReader:
         return data
 
     async def _take(self) -> None:
-        """Takes further packed bytes, waiting for them. Raises BadEncodingError if there are none, or too many for what they give."""
+        """Takes further packed bytes, waiting for them. Raises BadEncodingError if there are none, or too many for what
+        they give."""
         if self._taken == len(self._read):
             self._read, self._taken = await self._packed.readany(), 0
             if not self._read and self._begun:

@@ -51,8 +51,8 @@ class Answer:
 class HTTPConnection(asyncio.Protocol):
     """One connection, made by app.http.dial.
 
-    An exchange is: ``write`` and ``drain``, ``answer``, ``readany`` until ``at_eof``, ``release``. One task at a time waits
-    for the answer and its body, another one may write.
+    An exchange is: ``write`` and ``drain``, ``answer``, ``readany`` until ``at_eof``, ``release``. One task at a time
+    waits for the answer and its body, another one may write.
     """
 
     _transport: asyncio.Transport
@@ -237,7 +237,8 @@ class HTTPConnection(asyncio.Protocol):
         )
         error.__cause__ = exc
         self._fail(error)
-        # Its callbacks lead back here. In the cycle, the buffers of TLS would stay until a collection of old objects, for hours.
+        # Its callbacks lead back here. In the cycle, the buffers of TLS would stay until a collection of old objects,
+        # for hours.
         del self._parser
 
     def _fail(self, error: Exception) -> None:

@@ -1,7 +1,7 @@
 """Opens connections: names, addresses of both IP families, TLS, tunnels through proxies.
 
-The addresses of a name are tried as RFC 8305 says (aiohappyeyeballs). As in Go's client, only connecting moves on to the next
-address, a TLS handshake that fails does not.
+The addresses of a name are tried as RFC 8305 says (aiohappyeyeballs). As in Go's client, only connecting moves on to
+the next address, a TLS handshake that fails does not.
 """
 
 import asyncio

@@ -22,8 +22,8 @@ class Pool:
         keepalive: float,
         connect_seconds: float | None = None,
     ) -> None:
-        """``keepalive``: seconds that an idle connection is kept. ``connect_seconds``: the timeout of connecting; None for the
-        exchange's deadline.
+        """``keepalive``: seconds that an idle connection is kept. ``connect_seconds``: the timeout of connecting; None
+        for the exchange's deadline.
         """
         self._dialer: Final = dialer
         self._closed = False
@@ -35,7 +35,8 @@ class Pool:
             deque
         )
         self._sweep_handle: asyncio.TimerHandle | None = None
-        #: Connections in use. One timer ends all that take too long; a timer for each exchange would cost more than its parsing.
+        #: Connections in use. One timer ends all that take too long; a timer for each exchange would cost more than its
+        #: parsing.
         self._busy: Final[set[HTTPConnection]] = set()
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_at = math.inf

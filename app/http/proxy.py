@@ -1,13 +1,13 @@
 """Finds the proxy of a URL in the environment, by the rules of Go's ``golang.org/x/net/http/httpproxy``.
 
 HTTP_PROXY is for http URLs, HTTPS_PROXY for https URLs, NO_PROXY lists the exceptions. Each may be in lower case; upper
-case takes precedence. A value without a scheme is an http proxy. ``localhost`` and loopback addresses are never proxied. NO_PROXY is
-separated by commas, and an entry is one of
+case takes precedence. A value without a scheme is an http proxy. ``localhost`` and loopback addresses are never
+proxied. NO_PROXY is separated by commas, and an entry is one of
 
     *                             no proxy at all
     10.0.0.0/8  fd00::/8          a network
-    10.0.0.1  10.0.0.1:443        an address, on one port or all; IPv6 needs brackets with a port and allows none without
-    example.com  example.com:443  a domain and its subdomains, on one port or all
+    10.0.0.1  10.0.0.1:443        an address, on one port or all; IPv6 needs brackets with a port and allows none
+    without example.com  example.com:443  a domain and its subdomains, on one port or all
     .example.com  *.example.com   its subdomains only
 
 There is one difference: Go ignores a proxy URL that it cannot parse, and supports SOCKS; here both are errors.

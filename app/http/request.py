@@ -42,8 +42,8 @@ class Route:
         server_hostname: str | None,
         proxy: Proxy | None,
     ) -> None:
-        """``headers``: those of every request. ``tls``: True for the system's authorities. ``server_hostname``: the name in the
-        server's certificate, None for the URL's.
+        """``headers``: those of every request. ``tls``: True for the system's authorities. ``server_hostname``: the
+        name in the server's certificate, None for the URL's.
 
         Raises ValueError for headers with line breaks, HTTPError for a URL without a host.
         """
@@ -77,7 +77,8 @@ class Route:
         self._lines: Final = header_lines([*fixed, *headers])
 
     def head(self, method: str, path: str, lines: bytes, size: int | None) -> bytes:
-        """The request line and headers. ``path`` is appended to the URL; ``size``: the body's bytes, None without one."""
+        """The request line and headers. ``path`` is appended to the URL; ``size``: the body's bytes, None without
+        one."""
         length = b"" if size is None else b"Content-Length: %d\r\n" % size
         return b"%b %b%b HTTP/1.1\r\n%b%b%b\r\n" % (
             method.encode(),

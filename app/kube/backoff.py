@@ -31,7 +31,8 @@ class TokenBucket:
 
 
 class Backoff:
-    """Waits that grow by ``factor`` from ``initial`` to ``cap`` seconds, each made up to ``jitter`` of itself longer."""
+    """Waits that grow by ``factor`` from ``initial`` to ``cap`` seconds, each made up to ``jitter`` of itself
+    longer."""
 
     def __init__(
         self,

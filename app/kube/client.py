@@ -1,8 +1,8 @@
 """Sends requests to the API server and opens streams, fast enough for more than a thousand bindings per second.
 
-Headers, TLS settings, timeouts and the server's part of the URL are computed once. A request passes the rate limit, waits for
-one of ``limit`` places and for a connection; then its guard is asked and its first byte is sent. Failures of connections are
-translated here (app.kube.errors).
+Headers, TLS settings, timeouts and the server's part of the URL are computed once. A request passes the rate limit,
+waits for one of ``limit`` places and for a connection; then its guard is asked and its first byte is sent. Failures of
+connections are translated here (app.kube.errors).
 """
 
 import asyncio
@@ -55,8 +55,8 @@ KEEPALIVE: Final = 30.0
 MAX_THROTTLED: Final = 10
 MAX_RETRY_AFTER: Final = 10.0
 
-#: Largest answers in bytes: of errors, to reads (a list may be as large as the cluster), and to writes (objects in etcd have at
-#: most 1.5 MB).
+#: Largest answers in bytes: of errors, to reads (a list may be as large as the cluster), and to writes (objects in etcd
+#: have at most 1.5 MB).
 MAX_ERROR_BODY: Final = 1024 * 1024
 MAX_READ: Final = 1024 * 1024 * 1024
 MAX_WRITTEN: Final = 16 * 1024 * 1024
@@ -411,7 +411,8 @@ async def _once(
 
 
 def _final(answer: Answer) -> Answer:
-    """The answer. Raises MalformedAnswerError for a status that ends no request (101, which nobody asks for, and below 100)."""
+    """The answer. Raises MalformedAnswerError for a status that ends no request (101, which nobody asks for, and below
+    100)."""
     if answer.status < 200:
         raise MalformedAnswerError(f"status {answer.status} is no answer")
     return answer

@@ -1,7 +1,7 @@
 """Describes how to connect to the API server: address, TLS, and credentials that change at run time.
 
-A Connection is fixed, but its Identity is not: tokens in files rotate, plugins issue certificates for an hour. Clients call
-``identify`` again when ``valid_for`` has passed or the server has answered 401.
+A Connection is fixed, but its Identity is not: tokens in files rotate, plugins issue certificates for an hour. Clients
+call ``identify`` again when ``valid_for`` has passed or the server has answered 401.
 """
 
 import dataclasses
@@ -112,8 +112,8 @@ def user_agent(version: str, purpose: str) -> str:
 def normalize_server(address: str) -> str:
     """The server's address with a scheme and without the last slash. Raises ConnectionSettingsError.
 
-    An address with a user or password is rejected, because addresses are logged and API servers accept no passwords. No error
-    repeats one, so they are looked for before the address is parsed: no other part of an address has an ``@``.
+    An address with a user or password is rejected, because addresses are logged and API servers accept no passwords. No
+    error repeats one, so they are looked for before the address is parsed: no other part of an address has an ``@``.
 
     >>> normalize_server("10.0.0.1:8080/")
     'http://10.0.0.1:8080'

@@ -67,7 +67,8 @@ class CredentialFailures:
         if now - self._said_at >= REPEAT_REFUSED:
             self._said_at = now
             logger.error(
-                "%s does not accept these credentials (%s): no request with them succeeds. Check the user of the kubeconfig, "
+                "%s does not accept these credentials (%s): no request with them succeeds. Check the user of the "
+                "kubeconfig, "
                 "or the service account's token",
                 server,
                 err,

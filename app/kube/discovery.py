@@ -38,8 +38,8 @@ _GROUPS: Final = msgspec.json.Decoder(_Groups)
 async def is_absent(reader: Reader, path: str) -> bool:
     """Whether the server says that it does not have the collection at ``path`` (``/apis/group/version/resource``).
 
-    A 404 to a list alone is not sufficient: a proxy that has lost its server gives the same answer. False if the server cannot be
-    asked, and for the core group, which every API server has.
+    A 404 to a list alone is not sufficient: a proxy that has lost its server gives the same answer. False if the server
+    cannot be asked, and for the core group, which every API server has.
     """
     _, root, *group_version, resource = path.split("/")
     if root != "apis":

@@ -1,8 +1,8 @@
 """Exceptions for requests to the API server.
 
-Failures of connections and HTTP statuses are translated once, in app.kube.client, and chained. There is a subclass only if some
-code handles it. Text from the server is shown only from a Kubernetes ``Status``, and cut, because the answer of a proxy does not
-belong in logs.
+Failures of connections and HTTP statuses are translated once, in app.kube.client, and chained. There is a subclass only
+if some code handles it. Text from the server is shown only from a Kubernetes ``Status``, and cut, because the answer of
+a proxy does not belong in logs.
 """
 
 # ruff: noqa: N818 - named after Kubernetes' reasons and what they mean to the caller, not "...Error"

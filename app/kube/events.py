@@ -1,10 +1,10 @@
 """Records events about pods and leases, and writes them in the background.
 
-``record`` is synchronous and cheap: it finds the series of the occurrence and puts that into a bounded queue. A few workers send
-what has changed since a series was last sent. An event must not delay a binding: while there is something more important to
-write the workers wait, one of them for some seconds, the others for longer unless very many events wait. A full queue drops
-events and counts them. Warnings are dropped first: a failed attempt will be reported again, but Preempted and Scheduled are sent
-only once.
+``record`` is synchronous and cheap: it finds the series of the occurrence and puts that into a bounded queue. A few
+workers send what has changed since a series was last sent. An event must not delay a binding: while there is something
+more important to write the workers wait, one of them for some seconds, the others for longer unless very many events
+wait. A full queue drops events and counts them. Warnings are dropped first: a failed attempt will be reported again,
+but Preempted and Scheduled are sent only once.
 
     first occurrence     created
     second               sent again, as a series with its count
@@ -41,7 +41,8 @@ NORMAL: Final = "Normal"
 WARNING: Final = "Warning"
 
 WORKERS: Final = 4
-#: Attempts to send an event while the server cannot be reached, and the wait between, in seconds (plus up to a quarter).
+#: Attempts to send an event while the server cannot be reached, and the wait between, in seconds (plus up to a
+#: quarter).
 ATTEMPTS: Final = 12
 RETRY: Final = 10.0
 #: Seconds after which a series without another occurrence is closed, and after which a running one is sent again.
@@ -51,17 +52,18 @@ REFRESH: Final = 1800.0
 MAX_SERIES: Final = 12_500
 #: How many of the oldest series are examined to close one that has nothing to send.
 _MAX_EXAMINED: Final = 100
-#: Largest number of series that wait to be sent, which are among those that are kept anyway; 2500 preemptors with three victims
-#: each cause 12,500.
+#: Largest number of series that wait to be sent, which are among those that are kept anyway; 2500 preemptors with three
+#: victims each cause 12,500.
 QUEUE_SIZE: Final = MAX_SERIES
 #: Places in the queue for warnings.
 WARNINGS: Final = QUEUE_SIZE // 2
-#: Seconds for which the first worker lets an event wait while something else is to be written, and for which the others do, so
-#: that only one of the concurrent requests is an event's; and seconds between two checks (docs/decisions/0007).
+#: Seconds for which the first worker lets an event wait while something else is to be written, and for which the others
+#: do, so that only one of the concurrent requests is an event's; and seconds between two checks (docs/decisions/0007).
 PATIENCE: Final = 5.0
 LONG_PATIENCE: Final = 30.0
 LOOK: Final = 0.05
-#: Number of waiting events from which the others wait as briefly as the first, so that a shutdown has the time to send them.
+#: Number of waiting events from which the others wait as briefly as the first, so that a shutdown has the time to send
+#: them.
 CROWD: Final = 2500
 
 _SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
@@ -82,9 +84,9 @@ class EventStatistics(msgspec.Struct, frozen=True):
 class EventRecorder:
     """Records events; ``run`` sends them.
 
-    ``api`` None: the server is asked which one it has. ``host`` is part of reportingInstance. ``may_write`` is asked before each
-    sending (not for leader election, which reports the loss of the lease). ``budget``: the memory for series; without a limit
-    if None.
+    ``api`` None: the server is asked which one it has. ``host`` is part of reportingInstance. ``may_write`` is asked
+    before each sending (not for leader election, which reports the loss of the lease). ``budget``: the memory for
+    series; without a limit if None.
     """
 
     def __init__(
@@ -128,7 +130,8 @@ class EventRecorder:
         now: float,
         related: ObjectRef | None = None,
     ) -> None:
-        """Records one occurrence at ``now`` (seconds since the epoch). Never waits; drops the event if the queue is full."""
+        """Records one occurrence at ``now`` (seconds since the epoch). Never waits; drops the event if the queue is
+        full."""
         key = EventKey(regarding, related, type, reason, action, reporting_controller)
         loop_time = asyncio.get_running_loop().time()
         series = self._series.get(key)

@@ -58,7 +58,8 @@ class ExecPlugin:
     cluster: Mapping[str, object] | None = None
 
     async def identify(self, wall: Callable[[], float]) -> Identity:
-        """Runs the plugin once. ``wall`` returns the time in seconds since the epoch. Raises ConnectionSettingsError."""
+        """Runs the plugin once. ``wall`` returns the time in seconds since the epoch. Raises
+        ConnectionSettingsError."""
         return self._identity(self._status(await self._output()), wall())
 
     async def _output(self) -> bytes:

@@ -1,7 +1,8 @@
 """Informers keep the objects of one kind in memory and pass every change to a handler.
 
 One task per kind. The handler sees each change after the store has it. Other tasks run at least every TURN seconds,
-and one change is handled without awaiting. No pod should be scheduled before ``wait_synced`` has returned for all kinds.
+and one change is handled without awaiting. No pod should be scheduled before ``wait_synced`` has returned for all
+kinds.
 """
 
 import asyncio

@@ -75,8 +75,8 @@ def load_connection(
     """The connection that kube-scheduler would use for these settings (docs/spec/configuration.md#client-connection).
 
     ``kubeconfig`` is a path, or several joined by ``:``; ``master`` overrides its server, and is sufficient alone. With
-    neither, the in-cluster settings apply. ``context`` overrides current-context. ``wall`` returns the time in seconds since
-    the epoch, for credentials that expire. Raises ConnectionSettingsError.
+    neither, the in-cluster settings apply. ``context`` overrides current-context. ``wall`` returns the time in seconds
+    since the epoch, for credentials that expire. Raises ConnectionSettingsError.
     """
     master = master or ("" if kubeconfig else environ.get("KUBERNETES_MASTER", ""))
     if kubeconfig:
@@ -226,7 +226,8 @@ class _KubeConfig:
     # ------------------------------------------------------------ credentials
 
     def _source(self, wall: Callable[[], float]) -> Identify:
-        """The credentials by precedence: token file, token, basic auth, plugin, old auth provider; each with a certificate, if given."""
+        """The credentials by precedence: token file, token, basic auth, plugin, old auth provider; each with a
+        certificate, if given."""
         user = self._user
         certificate = self._certificate_reader()
         certificate()

@@ -1,7 +1,7 @@
 """The leader's address and certificate in an annotation of its lease.
 
-kube-scheduler's lease only names its holder. With the annotation a client that may read the lease finds the leader's endpoints
-and can trust its self-signed certificate.
+kube-scheduler's lease only names its holder. With the annotation a client that may read the lease finds the leader's
+endpoints and can trust its self-signed certificate.
 """
 
 from typing import Any, Final

@@ -1,11 +1,11 @@
 """Lists all objects of one kind at one resourceVersion, in pages.
 
-The next page is requested before the current one is decoded, and decoded objects are passed on at once, so that server and
-scheduler work concurrently. (docs/decisions/0004: why not a streaming list, KEP-3157.)
+The next page is requested before the current one is decoded, and decoded objects are passed on at once, so that server
+and scheduler work concurrently. (docs/decisions/0004: why not a streaming list, KEP-3157.)
 
-Pages are read at the newest resourceVersion. (client-go's first list takes any version, ``resourceVersion=0``, for which
-servers ignore the page size: the answer is one body as large as the cluster. A scheduler starts rarely, and must not start
-from old data.)
+Pages are read at the newest resourceVersion. (client-go's first list takes any version, ``resourceVersion=0``, for
+which servers ignore the page size: the answer is one body as large as the cluster. A scheduler starts rarely, and must
+not start from old data.)
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """Reads one object from the API server, and distinguishes real answers, also to writes, from those of load balancers.
 
-A starting API server answers 401 and 403; a load balancer in front of it answers 404 and pages of its own. These answers say
-nothing about the object.
+A starting API server answers 401 and 403; a load balancer in front of it answers 404 and pages of its own. These
+answers say nothing about the object.
 """
 
 from typing import Final
@@ -28,7 +28,8 @@ _OBJECT: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def expect_object(answer: Response) -> Response:
-    """The answer to a write. Raises KubeApiError if it is no JSON object: something else than an API server has sent it."""
+    """The answer to a write. Raises KubeApiError if it is no JSON object: something else than an API server has sent
+    it."""
     try:
         decode(_OBJECT, answer.body)
     except UNREADABLE as err:

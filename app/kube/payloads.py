@@ -67,7 +67,8 @@ def pod_status_patch(
 
 
 def _changed_condition(pod: Pod, wanted: ConditionChange, now: float) -> dict[str, object] | None:
-    """The condition with its transition time, which is kept if the status is the same; None if only observedGeneration differs."""
+    """The condition with its transition time, which is kept if the status is the same; None if only observedGeneration
+    differs."""
     old = pod.condition(wanted.type)
     if old is not None and (old.type, old.status, old.reason, old.message) == wanted:
         return None

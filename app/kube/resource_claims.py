@@ -1,7 +1,8 @@
 """Reads and writes ResourceClaims (resource.k8s.io/v1), with the verbs of kube-scheduler's role.
 
-Only a leader writes: ``may_write`` is asked before each request is sent, and NotLeading is raised if it returns False. All
-methods raise KubeApiError for rejected requests; those that change a version of a claim raise Conflict if there is a newer one.
+Only a leader writes: ``may_write`` is asked before each request is sent, and NotLeading is raised if it returns False.
+All methods raise KubeApiError for rejected requests; those that change a version of a claim raise Conflict if there is
+a newer one.
 """
 
 import asyncio
@@ -77,8 +78,8 @@ class ResourceClaimRequests:
     async def get(self, namespace: str, name: str) -> ResourceClaim:
         """The current claim. Retries until there is an answer: a claim or NotFound.
 
-        A write without an answer may take effect late; while the claim has the version of that write, this is waited for.
-        Reads do not need leadership. Raises KubeApiError for a claim that cannot be decoded.
+        A write without an answer may take effect late; while the claim has the version of that write, this is waited
+        for. Reads do not need leadership. Raises KubeApiError for a claim that cannot be decoded.
         """
         path = _path(namespace, name)
         waits = Backoff(self._rng, initial=LOOKUP_FIRST, factor=4.0, cap=LOOKUP_LONGEST)
@@ -156,7 +157,8 @@ class ResourceClaimRequests:
     async def add_finalizer(self, claim: ResourceClaim, finalizer: str) -> ResourceClaim:
         """Adds a finalizer to this version of a claim; returns it.
 
-        In protobuf if the server takes a JSON patch for a change of the spec, because JSON does not preserve it byte for byte.
+        In protobuf if the server takes a JSON patch for a change of the spec, because JSON does not preserve it byte
+        for byte.
         """
         finalizers = [*(claim.metadata.finalizers or ()), finalizer]
         try:

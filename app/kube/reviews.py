@@ -23,7 +23,8 @@ from app.wire.sanitize import decode
 
 _TOKEN_REVIEWS: Final = "/apis/authentication.k8s.io/v1/tokenreviews"  # noqa: S105 - a path
 _ACCESS_REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
-#: Timeout of a review in seconds, including repetitions, and how often it is sent at most (docs/spec/endpoints.md#authentication).
+#: Timeout of a review in seconds, including repetitions, and how often it is sent at most
+#: (docs/spec/endpoints.md#authentication).
 TIMEOUT: Final = 10.0
 ATTEMPTS: Final = 5
 

@@ -4,9 +4,9 @@
 * ``watch_resuming``: connection after connection, from the last known resourceVersion;
 * ``watch_forever``: lists first, and again when the server no longer has the history (410). Never ends.
 
-Dead connections are detected: the server is asked to end each connection after one to two minutes (jittered, so that not all
-watches reconnect at once), and the client closes it shortly after that time. The time must be short, because no changes arrive
-meanwhile; a proxy that has lost its server may keep our side of a connection open.
+Dead connections are detected: the server is asked to end each connection after one to two minutes (jittered, so that
+not all watches reconnect at once), and the client closes it shortly after that time. The time must be short, because no
+changes arrive meanwhile; a proxy that has lost its server may keep our side of a connection open.
 """
 
 import asyncio
@@ -51,8 +51,8 @@ RETRY_FIRST: Final = 0.1
 RETRY_LONGEST: Final = 5.0
 #: Seconds between checks for a kind that the server does not have (up to double).
 ABSENT_RETRY: Final = 300.0
-#: Seconds for which an optional kind is refused before it counts as absent (an API server that starts also refuses what it
-#: allows later), and seconds between attempts after that (up to double).
+#: Seconds for which an optional kind is refused before it counts as absent (an API server that starts also refuses what
+#: it allows later), and seconds between attempts after that (up to double).
 FORBIDDEN_SECONDS: Final = 3.0
 FORBIDDEN_RETRY: Final = 30.0
 #: Seconds after which the same error is logged again.
@@ -113,7 +113,8 @@ async def watch_forever(
 ) -> AsyncGenerator[WatchUpdate[T], None]:
     """A list in parts, then batches of changes; another list whenever the history is lost. Never raises.
 
-    An optional kind that may not be read counts as absent only if ``others_read``: an API server that starts may refuse everything.
+    An optional kind that may not be read counts as absent only if ``others_read``: an API server that starts may refuse
+    everything.
     """
     loop = asyncio.get_running_loop()
     began = loop.time()

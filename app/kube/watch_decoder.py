@@ -20,8 +20,8 @@ ERROR: Final = "ERROR"
 #: Number of unreadable objects that are named in the log, once each.
 MAX_REPORTED: Final = 1000
 
-#: Bytes of a line of a watch. An API server sends at most 2 MiB to etcd for an object; as JSON, with every character escaped and
-#: the names of fields, these are at most about ten times as many.
+#: Bytes of a line of a watch. An API server sends at most 2 MiB to etcd for an object; as JSON, with every character
+#: escaped and the names of fields, these are at most about ten times as many.
 MAX_LINE: Final = 64 * 1024 * 1024
 
 #: Seconds of work after which other tasks run.
@@ -76,7 +76,8 @@ class ResourceKind(Generic[T]):
 
 
 class ListPart(NamedTuple, Generic[T]):
-    """Some objects of a list, by key. The last part has the ``keys`` of all existing objects, including undecodable ones."""
+    """Some objects of a list, by key. The last part has the ``keys`` of all existing objects, including undecodable
+    ones."""
 
     items: Mapping[str, T]
     keys: AbstractSet[str] | None = None
@@ -148,8 +149,8 @@ class KindFeed(Generic[T]):
     def read(self, lines: Iterable[bytes]) -> Iterator[WatchEvent[T]]:
         """Yields the decoded events of lines; each advances ``resource_version``.
 
-        An object that cannot be decoded is counted and skipped. Raises KubeApiError for an ERROR line, and for a line that is
-        not an event: its change is lost, so that another list is necessary.
+        An object that cannot be decoded is counted and skipped. Raises KubeApiError for an ERROR line, and for a line
+        that is not an event: its change is lost, so that another list is necessary.
         """
         decode = self.kind.decoder.decode_line
         for line in lines:

@@ -9,10 +9,10 @@ After a binding without an answer the pod is looked up:
     gone, or recreated   failure
     not bound            the binding is sent again, a bounded number of times
 
-Only a pod, or the API server's own 404, answers a lookup. After anything else (401 and 403 while an API server starts, 5xx, a
-load balancer's page) the lookup is repeated until there is an answer, or the watch shows the pod bound or gone. Otherwise
-resources that may be taken would count as free. For the same reason a failure is reported only when no request can take effect
-any more.
+Only a pod, or the API server's own 404, answers a lookup. After anything else (401 and 403 while an API server starts,
+5xx, a load balancer's page) the lookup is repeated until there is an answer, or the watch shows the pod bound or gone.
+Otherwise resources that may be taken would count as free. For the same reason a failure is reported only when no
+request can take effect any more.
 """
 
 import asyncio
@@ -157,8 +157,8 @@ class KubeWriter:
     ) -> Status:
         """Binds a pod to a node. Raises NotLeading; a rejection is an Error with the server's text.
 
-        ``before_sending`` is called with the pod's uid right before the first request is sent; what it raises is raised.
-        ``added``: what the API server adds to the pod, by field of its metadata: labels, annotations.
+        ``before_sending`` is called with the pod's uid right before the first request is sent; what it raises is
+        raised. ``added``: what the API server adds to the pod, by field of its metadata: labels, annotations.
 
         Returns when the outcome is final, which may take as long as the API server is not available.
         """
@@ -233,7 +233,8 @@ class KubeWriter:
     async def _look_up(
         self, namespace: str, name: str, doubt: Doubt, error: KubeError | None = None
     ) -> str:
-        """The node that the pod with this uid is bound to, empty for none. Retries until that is known; raises NotFound."""
+        """The node that the pod with this uid is bound to, empty for none. Retries until that is known; raises
+        NotFound."""
         waits = Backoff(self._rng, initial=BIND_RETRY, factor=4.0, cap=LOOKUP_LONGEST)
         self._doubts[doubt.uid] = doubt
         if error is not None:
@@ -252,7 +253,8 @@ class KubeWriter:
             await asyncio.sleep(waits.next())
 
     async def _ask_node(self, namespace: str, name: str, uid: str) -> str:
-        """The node by the server. Raises NotFound if it has no such pod, KubeApiError for anything that is not an answer."""
+        """The node by the server. Raises NotFound if it has no such pod, KubeApiError for anything that is not an
+        answer."""
         body = await read_object(self._transport, _pods_path(namespace), name)
         try:
             pod = decode(_BOUND_POD, body)
@@ -290,8 +292,8 @@ class KubeWriter:
     async def bound_to(self, pod: Pod, node: str, *, settle: float = 0.0) -> str | None:
         """The node that the pod with this uid is bound to, None for none.
 
-        ``node``: the node that an extender was to bind it to, and may still for ``settle`` seconds, which are waited for. Retries
-        until there is an answer; raises NotFound.
+        ``node``: the node that an extender was to bind it to, and may still for ``settle`` seconds, which are waited
+        for. Retries until there is an answer; raises NotFound.
         """
         loop = asyncio.get_running_loop()
         began = loop.time()

@@ -113,7 +113,7 @@ class PodTemplate:
         """Host ports of containers and sidecars (docs/spec/matching.md#host-ports)."""
         sidecars = (c for c in self.spec.init_containers or () if c.restart_policy == "Always")
         return tuple(
-            HostPort(port.protocol or "TCP", port.host_port, port.host_ip or "0.0.0.0")  # noqa: S104 - a label, no socket
+            HostPort(port.protocol or "TCP", port.host_port, port.host_ip or "0.0.0.0")  # noqa: S104 - no socket
             for container in (*sidecars, *self.spec.containers)
             for port in container.ports or ()
             if port.host_port > 0
@@ -248,4 +248,4 @@ def make_pod(
     """Creates a pod with its own template, for tools and tests; pods from the API server come from
     ``wire.PodDecoder``."""
     template = PodTemplate(spec or PodSpec())
-    return Pod(template=template, labels=LabelSet(labels or {}), **fields)  # type: ignore[arg-type]  # forwarded by name
+    return Pod(template=template, labels=LabelSet(labels or {}), **fields)  # type: ignore[arg-type]

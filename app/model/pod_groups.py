@@ -1,6 +1,7 @@
-"""Pod groups: pods that are scheduled together. Both APIs have the same accessors; the rest of the scheduler reads only these.
+"""Pod groups: pods that are scheduled together.
 
-``PodGroup`` is the kind of scheduling.k8s.io, ``LabelledPodGroup`` that of scheduling.x-k8s.io, which pods name by a label.
+Both APIs have the same accessors; the rest of the scheduler reads only these. ``PodGroup`` is the kind of
+scheduling.k8s.io, ``LabelledPodGroup`` that of scheduling.x-k8s.io, which pods name by a label.
 """
 
 from typing import Annotated, ClassVar, Final, NamedTuple

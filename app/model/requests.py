@@ -214,7 +214,7 @@ class _Sum:
         return _largest((total, largest))
 
 
-def _in_spec(container: Container, _status: ContainerStatus | None, *, infeasible: bool) -> Amounts:  # noqa: ARG001 - one of three
+def _in_spec(container: Container, _status: ContainerStatus | None, *, infeasible: bool) -> Amounts:  # noqa: ARG001
     return exact(container.resources.requests if container.resources else None)
 
 

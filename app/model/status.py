@@ -70,7 +70,8 @@ class SchedulingError(Exception):
 
 
 class Unfinished(Exception):  # noqa: N818 - it says what happened
-    """Filter has not finished in the time that it may take at once. The attempt is repeated after others have had their turn.
+    """Filter has not finished in the time that it may take at once. The attempt is repeated after others have had their
+    turn.
 
     What it has found so far must be remembered, so that it takes less time then.
     """

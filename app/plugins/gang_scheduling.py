@@ -1,5 +1,6 @@
-"""GangScheduling: keeps the pods of a gang out of the queue until enough of them exist (docs/spec/pod-groups.md#gangscheduling).
+"""GangScheduling: keeps the pods of a gang out of the queue until enough of them exist.
 
+Source: docs/spec/pod-groups.md#gangscheduling.
 kube-scheduler's plugin also has Permit, which counts the pods with a node; here the cycle of a group does that
 (app.scheduler.group_cycle).
 """

@@ -52,7 +52,8 @@ class ImageLocality(ColumnScore):
         return None if scores is None else scores.take(view.rows).astype(np.int64)
 
     def column(self, pod: Pod) -> _Scores | None:
-        """int8[capacity], 0 to 100: the scores of every row; the same array until one changes. None as for ``score``."""
+        """int8[capacity], 0 to 100: the scores of every row; the same array until one changes. None as for
+        ``score``."""
         table = self._table
         epoch = (table.node_count, table.images.version, table.capacity)
         known = self._kept.get(pod.template)

@@ -44,7 +44,8 @@ class NodeResourcesBalancedAllocation(NodeLocal, IgnoresOtherPods):
         self._devices: Final = DeviceCounts(
             handle.table, handle.cluster, [each.name for each in self._args.resources]
         )
-        #: int64[size]: the balance of cpu and memory on each row in percent, and the generation at which it was computed.
+        #: int64[size]: the balance of cpu and memory on each row in percent, and the generation at which it was
+        #: computed.
         self._balance: Int64 = np.zeros(0, np.int64)
         self._balanced_at = 0
 
@@ -116,8 +117,9 @@ def _with_and_without(amounts: Int64) -> Int64:
 def _balance_of_two(used: Int64, capacity: Int64) -> Int64:
     """int64[n]: the balance of int64[2, n] in percent; the same as ``_percent(_of_two(...))``.
 
-    It is called for the amounts with the pod and without it in turn, and writes over its own arrays: the memory of larger
-    temporary arrays is returned to the kernel after each operation, which takes several times as long for 5000 rows.
+    It is called for the amounts with the pod and without it in turn, and writes over its own arrays: the memory of
+    larger temporary arrays is returned to the kernel after each operation, which takes several times as long for 5000
+    rows.
     """
     shares: Float64 = used / capacity
     np.minimum(shares, _ONE, out=shares)

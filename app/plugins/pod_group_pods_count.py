@@ -1,4 +1,7 @@
-"""PodGroupPodsCount: prefers placements that take more pods of the group (docs/spec/pod-groups.md#topology-aware-placement)."""
+"""PodGroupPodsCount: prefers placements that take more pods of the group.
+
+Source: docs/spec/pod-groups.md#topology-aware-placement.
+"""
 
 from collections.abc import Sequence
 from typing import ClassVar, Final

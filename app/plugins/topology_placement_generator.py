@@ -1,4 +1,7 @@
-"""TopologyPlacementGenerator: one placement for each value of the label that a pod group names (docs/spec/pod-groups.md#topology-aware-placement)."""
+"""TopologyPlacementGenerator: one placement for each value of the label that a pod group names.
+
+Source: docs/spec/pod-groups.md#topology-aware-placement.
+"""
 
 from collections.abc import Iterable
 from typing import ClassVar, Final

@@ -1,7 +1,7 @@
 """An event loop that does not wait: when there is nothing to do, its time leaps to the next timer. For simulations.
 
-Work takes its real time, so that limits of long work hold. What comes from outside the process, apart from signals, is not waited
-for: no connection and no thread may be needed.
+Work takes its real time, so that limits of long work hold. What comes from outside the process, apart from signals, is
+not waited for: no connection and no thread may be needed.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Reads the limits of memory and file descriptors of this process, raises the latter, and returns free memory to the system."""
+"""Reads and raises this process's limits of memory and files, and returns free memory to the system."""
 
 import asyncio
 import ctypes
@@ -48,11 +48,13 @@ def resident_memory() -> int:
 
 
 async def return_free_memory() -> None:
-    """Every 15 s or less often, until cancelled, returns the free pages of the C heap to the system, where the C library can (glibc).
+    """Every 15 s or less often, until cancelled, returns the free pages of the C heap to the system, where the C
+    library can (glibc).
 
-    Objects that stay lie between others that have gone: without this the heap still grows by a third after a hundred thousand pods,
-    though nothing more is kept. One call takes a millisecond, or with much in the heap 2 to 4 ms for each 100 MB. A thread does not
-    help: the call locks the heap, and the event loop would wait for that lock instead. So a call is the rarer the longer it takes.
+    Objects that stay lie between others that have gone: without this the heap still grows by a third after a hundred
+    thousand pods, though nothing more is kept. One call takes a millisecond, or with much in the heap 2 to 4 ms for
+    each 100 MB. A thread does not help: the call locks the heap, and the event loop would wait for that lock instead.
+    So a call is the rarer the longer it takes.
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     now, wait = stopwatch(), _TRIM_SECONDS

@@ -1,13 +1,14 @@
 """Formats the log as klog's text or as JSON, with the verbosity of Kubernetes' ``-v``.
 
-Modules log as usual. Structured messages, a constant text with keys and values, use ``info``, ``warning`` and ``error``. Callers
-check ``enabled`` before messages of a higher verbosity, so that these cost nothing when they are not logged::
+Modules log as usual. Structured messages, a constant text with keys and values, use ``info``, ``warning`` and
+``error``. Callers check ``enabled`` before messages of a higher verbosity, so that these cost nothing when they are not
+logged::
 
     if logs.enabled(2):
         logs.info(log, "Successfully bound pod to node", v=2, pod=pod.key, node=node)
 
-Levels as in kube-scheduler: 2 for bound and unschedulable pods, 3 for every attempt, 4 for debugging, 10 for every score.
-Calls to extenders are logged at 5, the beginning of their bodies at 8, more of it at 9 and 10.
+Levels as in kube-scheduler: 2 for bound and unschedulable pods, 3 for every attempt, 4 for debugging, 10 for every
+score. Calls to extenders are logged at 5, the beginning of their bodies at 8, more of it at 9 and 10.
 """
 
 import json
@@ -69,7 +70,8 @@ def error(logger: logging.Logger, message: str, /, **pairs: object) -> None:
 
 
 class Repeats:
-    """Logs errors of one cause once in INTERVAL seconds; the next line says how many were left out. At -v 4 all are logged."""
+    """Logs errors of one cause once in INTERVAL seconds; the next line says how many were left out. At -v 4 all are
+    logged."""
 
     INTERVAL: Final = 10.0
     #: Causes that are remembered, the latest.

@@ -1,7 +1,7 @@
 """Counts failures because file descriptors or memory ran out, logs the first, and reports a shortage while it lasts.
 
-The code that meets a shortage waits and retries. There is one counter per process, because file descriptors are per process.
-Times are the event loop's, in seconds.
+The code that meets a shortage waits and retries. There is one counter per process, because file descriptors are per
+process. Times are the event loop's, in seconds.
 """
 
 import errno

@@ -23,8 +23,8 @@ _MEANINGLESS: Final = {
 class StopRequest:
     """SIGTERM and SIGINT: the first asks to stop, the second ends the process at once with status 1.
 
-    SIGHUP does the same if the log goes to a terminal, because it means that the terminal was closed. Otherwise people send it
-    to reload files, or SIGUSR1 instead of SIGUSR2; these must not end a scheduler, so they are only logged.
+    SIGHUP does the same if the log goes to a terminal, because it means that the terminal was closed. Otherwise people
+    send it to reload files, or SIGUSR1 instead of SIGUSR2; these must not end a scheduler, so they are only logged.
     """
 
     def __init__(self) -> None:

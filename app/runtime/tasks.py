@@ -1,6 +1,7 @@
 """Starts tasks in a TaskGroup, logs their failures by name, and limits how many run and for how long without a pause.
 
-An *eternal* task ends only when it is cancelled. If it returns or raises, that is a fault: it is logged and ends the group.
+An *eternal* task ends only when it is cancelled. If it returns or raises, that is a fault: it is logged and ends the
+group.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """Asks extenders about the pods of a group before their turn, so that the calls for one group overlap.
 
-The pods are decided one after another, each on the table with the pods before it. Only the calls are made earlier: their answers
-are kept (app.extender.known_answers), and at a pod's turn only nodes are sent that were not sent before.
+The pods are decided one after another, each on the table with the pods before it. Only the calls are made earlier:
+their answers are kept (app.extender.known_answers), and at a pod's turn only nodes are sent that were not sent before.
 """
 
 import asyncio
@@ -60,7 +60,8 @@ class AskAhead:
                 await self._ended.wait()
 
     def turn_of(self, queued: QueuedPod) -> None:
-        """It is this pod's turn. Starts to ask about those after it, if extenders may be called for several pods at a time."""
+        """It is this pod's turn. Starts to ask about those after it, if extenders may be called for several pods at a
+        time."""
         self._waiting.discard(queued.pod.uid)
         while self._pods and self._pods[0].pod.uid not in self._waiting:
             self._pods.popleft()

@@ -1,4 +1,4 @@
-"""Runs the binding cycles of pods whose node is chosen, as tasks beside the next attempts (docs/spec/cycle.md#binding-cycle)."""
+"""Runs the binding cycles of pods as tasks beside the next attempts (docs/spec/cycle.md#binding-cycle)."""
 
 import asyncio
 import functools
@@ -28,7 +28,8 @@ PREEMPTED: Final = "preempted by DefaultPreemption"
 
 
 class Binder:
-    """Runs binding cycles as tasks. ``cycles`` counts them; ``writes`` counts those that are about to write, and limits the loop."""
+    """Runs binding cycles as tasks. ``cycles`` counts them; ``writes`` counts those that are about to write, and limits
+    the loop."""
 
     def __init__(
         self,
@@ -64,7 +65,8 @@ class Binder:
         """Adds its figures to the metrics."""
         families.computed(
             "aiokube_scheduler_pods_decided_again_total",
-            "Pods that were decided again before they were bound, because pods of other schedulers had filled their nodes.",
+            "Pods that were decided again before they were bound, because pods of other schedulers had filled "
+            "their nodes.",
             lambda: {(): self.decided_again},
             counter=True,
         )
@@ -169,7 +171,8 @@ class Binder:
     def look_again(self, uid: str) -> None:
         """Takes a last look at the node before a binding is sent; raises if pods of other schedulers have filled it.
 
-        The pod is then decided again at once. A node to which no such pod has come since it was chosen is not looked at.
+        The pod is then decided again at once. A node to which no such pod has come since it was chosen is not looked
+        at.
         """
         assumed = self._writing.get(uid)
         if assumed is None:
@@ -197,7 +200,8 @@ class Binder:
             raise _Failed(status)
 
     def _extender_again(self, pod: Pod) -> bool:
-        """Whether an extender is asked to bind the pod, which has waited; False if it is bound. Raises if it cannot be bound there."""
+        """Whether an extender is asked to bind the pod, which has waited; False if it is bound. Raises if it cannot be
+        bound there."""
         state = self._state
         row = state.table.row_of.get(pod.node_name)
         if row is None or state.table.nodes[row] is None:

@@ -1,7 +1,7 @@
 """Readiness checks that report problems without failing: silent watches, shortages, extenders not called, drops.
 
-If they failed, the Service would lose the pod, and with it the metrics, just when people need them. So they only report: in
-``/readyz?verbose``, in the log when they change, and with the reason at their own paths.
+If they failed, the Service would lose the pod, and with it the metrics, just when people need them. So they only
+report: in ``/readyz?verbose``, in the log when they change, and with the reason at their own paths.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """Explains where a pod is and why: its history, its place in the queue, and where it would fit now.
 
-For a pending pod, filters and scores run on the current nodes. Extenders are not called, because real ones reserve things
-while they filter.
+For a pending pod, filters and scores run on the current nodes. Extenders are not called, because real ones reserve
+things while they filter.
 """
 
 from collections.abc import Callable, Iterable, Mapping

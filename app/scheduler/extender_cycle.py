@@ -1,8 +1,8 @@
 """Finds a node for a pod together with the extenders, and binds pods through them.
 
-The extenders get the best candidates first, as many at a time as percentageOfNodesToScore allows; if they reject all, the next
-ones follow. No node is sent twice. The node is chosen from the accepted ones on the table as it is when the last answer has
-arrived, with no await in between (docs/architecture.md).
+The extenders get the best candidates first, as many at a time as percentageOfNodesToScore allows; if they reject all,
+the next ones follow. No node is sent twice. The node is chosen from the accepted ones on the table as it is when the
+last answer has arrived, with no await in between (docs/architecture.md).
 """
 
 import contextlib
@@ -53,7 +53,8 @@ _NODES_PER_CHANGE: Final = 20
 #: Characters of a reason that are kept: it is part of a message that lists all of them.
 MAX_REASON: Final = 1024
 _CHOOSER: Final = (
-    "the only node that it left of several was full before the pod could be assumed there, because calls overlap; if it "
+    "the only node that it left of several was full before the pod could be assumed there, because calls overlap; "
+    "if it "
     "reserves nodes while it filters, remove 'serial: false' (aiokube-scheduler.io/v1alpha1)"
 )
 
@@ -238,7 +239,8 @@ class ExtenderCycle:
             self._serial.end(lane)
 
     def may_overlap(self, pod: Pod) -> bool:
-        """Whether extenders are called for this pod of a group alone, and may be called for other pods at the same time."""
+        """Whether extenders are called for this pod of a group alone, and may be called for other pods at the same
+        time."""
         lane = self._lane(pod) - self._whole
         return bool(lane) and self._serial.may_overlap(lane)
 
@@ -308,10 +310,11 @@ class ExtenderCycle:
         return result
 
     def _shared(self, lane: Lane, attempt: Attempt) -> _Candidates | None:
-        """The nodes of the last look at the table, if the pod has the same signature and hardly any row has changed since.
+        """The nodes of the last look at the table, if the pod has the same signature and hardly any row has changed
+        since.
 
-        That is fewer than there are other attempts with these extenders, whose nodes are not known yet either, and few compared
-        with the nodes. The decision looks at the table once more and leaves out nodes that have become full.
+        That is fewer than there are other attempts with these extenders, whose nodes are not known yet either, and few
+        compared with the nodes. The decision looks at the table once more and leaves out nodes that have become full.
         """
         look = self._look
         if look is None:
@@ -388,7 +391,8 @@ class ExtenderCycle:
     def _warn_choosers(
         self, candidates: _Candidates, survivors: list[str], rejected_by: Sequence[str]
     ) -> None:
-        """Warns once for each extender that seems to choose one node instead of filtering: its calls should not overlap."""
+        """Warns once for each extender that seems to choose one node instead of filtering: its calls should not
+        overlap."""
         if len(survivors) > 1 or len(candidates.names) == 1:
             return
         for name in rejected_by:
@@ -447,10 +451,11 @@ class ChainBinder(msgspec.Struct, frozen=True):
     ) -> bool:
         """True if an extender bound the pod, False if none with a bind verb is interested. Raises ExtenderError.
 
-        After a call that was sent and failed, the pod is looked up. An extender may still bind the pod after its timeout: it gets
-        the same time again before the pod counts as not bound, unless the scheduler then binds it to the same node itself.
-        A pod whose node is locked waits; ``waiting`` is called with -1 before and with 1 after that. ``again`` is asked
-        before each try after it has waited: False if the pod is bound to the node; it raises if the pod need not be bound to it.
+        After a call that was sent and failed, the pod is looked up. An extender may still bind the pod after its
+        timeout: it gets the same time again before the pod counts as not bound, unless the scheduler then binds it to
+        the same node itself. A pod whose node is locked waits; ``waiting`` is called with -1 before and with 1 after
+        that. ``again`` is asked before each try after it has waited: False if the pod is bound to the node; it raises
+        if the pod need not be bound to it.
         """
         extender = self.chain.binder_for(pod)
         if extender is None:

@@ -1,15 +1,16 @@
 """Tries pods that extenders rejected again when the extenders ask for it.
 
-kube-scheduler tries such a pod again when anything changes in the cluster, otherwise after five minutes; it does not learn that
-a licence was returned or a device has started. Here an extender can ask for it in two ways:
+kube-scheduler tries such a pod again when anything changes in the cluster, otherwise after five minutes; it does not
+learn that a licence was returned or a device has started. Here an extender can ask for it in two ways:
 
 * ``Retry-After`` in an answer that rejects nodes, or in an error: the pod is tried again at that time.
 * ``POST /extenders/requeue`` to the scheduler: the pods it rejected are tried again now.
 
 Only pods that an extender rejected in their last attempt are made active.
 
-They are also tried again after a pod without a node has gone: an extender that reserves while it filters gives back what it had
-reserved for that pod. The same holds when an extender has answered a release, for pods that it rejected meanwhile.
+They are also tried again after a pod without a node has gone: an extender that reserves while it filters gives back
+what it had reserved for that pod. The same holds when an extender has answered a release, for pods that it rejected
+meanwhile.
 """
 
 import asyncio
@@ -138,13 +139,15 @@ class ExtenderRetries:
         )
 
     def wake_namespace(self, namespace: str) -> None:
-        """Makes the rejected pods of a namespace active: the extenders that rejected them may concern them no longer."""
+        """Makes the rejected pods of a namespace active: the extenders that rejected them may concern them no
+        longer."""
         self._activate([r for r in self._rejected_pods.values() if r.pod.namespace == namespace])
 
     def released(self, extender: str, pods: Iterable[Pod], since: int) -> None:
         """The extender has heard of placements that were given up when ``rejections`` was ``since``.
 
-        Other pods that it has rejected since then are made active. Those of the same groups are not: they would give up again.
+        Other pods that it has rejected since then are made active. Those of the same groups are not: they would give up
+        again.
         """
         groups = {group_of(pod) or pod.uid for pod in pods}
         late = itertools.takewhile(

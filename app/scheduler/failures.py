@@ -64,7 +64,8 @@ class FailureHandler:
     async def post_filter(
         self, attempt: Attempt, diagnosis: Diagnosis, effects: Effects
     ) -> tuple[str, str | None]:
-        """Runs the PostFilter plugins. Returns the message of the failed attempt, and the nomination as for ``requeue``."""
+        """Runs the PostFilter plugins. Returns the message of the failed attempt, and the nomination as for
+        ``requeue``."""
         try:
             result = await attempt.framework.commit.post_filter(
                 attempt.state, attempt.pod, diagnosis, effects

@@ -1,7 +1,7 @@
 """Finds nodes for the pods of a group, and counts each pod on its node.
 
-The pods are decided one after another, on the real table. If the group has a topology constraint, they are decided in one
-placement after another. A preemption is planned for a pod, or for the group as a whole, and nothing is written.
+The pods are decided one after another, on the real table. If the group has a topology constraint, they are decided in
+one placement after another. A preemption is planned for a pod, or for the group as a whole, and nothing is written.
 """
 
 import contextlib
@@ -114,7 +114,8 @@ class GroupAlgorithm:
         self._within: Callable[[], Mask] | None = None
 
     async def place(self) -> None:
-        """Counts the pods that fit on their nodes, and those for which a pod's own preemption makes room. Raises GroupFault."""
+        """Counts the pods that fit on their nodes, and those for which a pod's own preemption makes room. Raises
+        GroupFault."""
         self._check_profiles()
         if self._group.is_newer:
             self._check_alike()
@@ -291,7 +292,8 @@ class GroupAlgorithm:
             raise GroupFault(f"{type(error).__name__}: {error}", member) from error
 
     def _is_reserved(self, pod: Pod) -> bool:
-        """Whether an extender may have reserved something for the pod when it was last asked: it has to be asked again."""
+        """Whether an extender may have reserved something for the pod when it was last asked: it has to be asked
+        again."""
         extenders = self._extenders
         return extenders is not None and extenders.concerns(pod) and not extenders.may_overlap(pod)
 
@@ -311,7 +313,8 @@ class GroupAlgorithm:
         return await drive(decide(attempt))
 
     def _assume(self, member: Member, attempt: Attempt, choice: Choice, seconds: float) -> None:
-        """Counts the pod on its node, which took ``seconds`` to choose, and reserves. Raises CacheError, SchedulingError."""
+        """Counts the pod on its node, which took ``seconds`` to choose, and reserves. Raises CacheError,
+        SchedulingError."""
         pod, framework = attempt.pod, attempt.framework
         member.queued.pod = pod
         if not self._group.waits(pod):

@@ -1,14 +1,14 @@
 """The cycle of a pod group: enough of its pods are placed together, or none is (docs/spec/pod-groups.md).
 
-A pod that is popped brings the other waiting pods of its group. They are decided one after another, and each that fits is
-assumed: it is counted on its node at once, and nothing is written (app.scheduler.group_algorithm). If enough pods have a node in
-the end, their binding cycles start. If not, all of them are taken back, last first. Victims of preemptions are evicted only if
-with their room the group has enough pods. With the gate WorkloadAwarePreemption these are chosen for the group as a whole, after
-its pods were decided.
+A pod that is popped brings the other waiting pods of its group. They are decided one after another, and each that fits
+is assumed: it is counted on its node at once, and nothing is written (app.scheduler.group_algorithm). If enough pods
+have a node in the end, their binding cycles start. If not, all of them are taken back, last first. Victims of
+preemptions are evicted only if with their room the group has enough pods. With the gate WorkloadAwarePreemption these
+are chosen for the group as a whole, after its pods were decided.
 
-Without extenders other tasks run in between, but no other attempt does. With extenders other pods are decided meanwhile, with
-the assumed pods counted, and the extenders are asked ahead of a pod's turn (app.scheduler.ask_ahead). Only one group waits for
-extenders at a time, so two groups cannot each hold what the other needs.
+Without extenders other tasks run in between, but no other attempt does. With extenders other pods are decided
+meanwhile, with the assumed pods counted, and the extenders are asked ahead of a pod's turn (app.scheduler.ask_ahead).
+Only one group waits for extenders at a time, so two groups cannot each hold what the other needs.
 """
 
 import asyncio
@@ -173,7 +173,8 @@ class _Cycle:
         self.group = group.group
 
     async def run(self) -> tuple[GroupCycleResult, str]:
-        """Places the pods, then starts their binding cycles or requeues them. Returns the outcome and why it is not better."""
+        """Places the pods, then starts their binding cycles or requeues them. Returns the outcome and why it is not
+        better."""
         try:
             result, text = await self._place_and_settle()
         except BaseException:
@@ -286,7 +287,8 @@ class _Cycle:
             self._failures.undo(assumed, status)
 
     def _try_others_again(self) -> None:
-        """Pods above the minimum that do not fit get a cycle of their own, in which a preemption is planned for them."""
+        """Pods above the minimum that do not fit get a cycle of their own, in which a preemption is planned for
+        them."""
         if self._group.preempts_whole:
             pods = [
                 member.pod
@@ -355,8 +357,8 @@ class _Cycle:
     def _count_waiting_for_victims(self) -> int:
         """How many pods have no node because victims of an earlier cycle are still ending on their nominated nodes.
 
-        Until these have ended, the pods that fit keep their room by nominations. Otherwise a pod of lower priority could take it,
-        and would have to be evicted for the group again.
+        Until these have ended, the pods that fit keep their room by nominations. Otherwise a pod of lower priority
+        could take it, and would have to be evicted for the group again.
         """
         return sum(
             member.diagnosis is not None
@@ -391,8 +393,8 @@ class _Cycle:
     def _requeue(self, member: Member, text: str) -> None:
         """Requeues a pod with its own message, or with ``text`` if it did fit.
 
-        A pod that did not fit waits for events. One that did backs off, and then brings the others: the group may fit if its
-        pods choose other nodes among equally good ones.
+        A pod that did not fit waits for events. One that did backs off, and then brings the others: the group may fit
+        if its pods choose other nodes among equally good ones.
         """
         if member.diagnosis is not None:
             elsewhere = self._group.elsewhere.get(member.pod.template, frozenset())

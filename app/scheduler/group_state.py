@@ -1,4 +1,4 @@
-"""What a pod group's cycle knows: its pods, which of them have a node, whether these are enough, and what is planned."""
+"""The state of a pod group's cycle: its pods, their nodes, whether these are enough, and what is planned."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final

@@ -84,9 +84,11 @@ def others(
     also: Collection[type] = (),
     features: Collection[str] = (),
 ) -> Iterator[tuple[type[objects.Named], ResourceKind[Any]]]:
-    """The other kinds that these plugins read, and ``also``; all of them if there are ``foreign`` (out-of-tree) plugins.
+    """The other kinds that these plugins read, and ``also``; all of them if there are ``foreign`` (out-of-tree)
+    plugins.
 
-    PodGroups of scheduling.k8s.io only with the feature gate GenericWorkload, DeviceTaintRules only with DRADeviceTaintRules.
+    PodGroups of scheduling.k8s.io only with the feature gate GenericWorkload, DeviceTaintRules only with
+    DRADeviceTaintRules.
     """
     for kind, (path, readers) in _OTHERS.items():
         if not foreign and kind not in also and set(plugins).isdisjoint(readers):

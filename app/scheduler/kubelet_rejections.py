@@ -1,7 +1,7 @@
 """Counts pods that a kubelet rejected, by reason: OutOfcpu and the like (docs/adopt.md).
 
-Such a pod fails before it has run. The watch of pods leaves out failed ones, so the pod seems to be deleted while it is still
-pending; then it is read once, in the background. What has really been deleted is not found.
+Such a pod fails before it has run. The watch of pods leaves out failed ones, so the pod seems to be deleted while it is
+still pending; then it is read once, in the background. What has really been deleted is not found.
 """
 
 import asyncio

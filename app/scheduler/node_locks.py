@@ -1,7 +1,8 @@
 """Bindings through extenders that lock a node for each pod, as HAMi does until the pod's devices are allocated.
 
-Such an extender refuses a binding while the node is locked for another pod. Once one was refused so, the extender's bindings to one
-node follow one another, and a refused one is tried again at the same node: at first often, later when the lock is expected to end.
+Such an extender refuses a binding while the node is locked for another pod. Once one was refused so, the extender's
+bindings to one node follow one another, and a refused one is tried again at the same node: at first often, later when
+the lock is expected to end.
 """
 
 import asyncio
@@ -22,7 +23,8 @@ _EARLY: Final = 0.9
 
 
 class _Turn(msgspec.Struct, eq=False):
-    """The bindings of one extender to one node. ``bound``: when the last one succeeded; ``stuck``: the last one was given up."""
+    """The bindings of one extender to one node. ``bound``: when the last one succeeded; ``stuck``: the last one was
+    given up."""
 
     lock: asyncio.Lock
     users: int = 0

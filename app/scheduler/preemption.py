@@ -1,8 +1,8 @@
 """Evicts the victims of preemptions, as tasks beside the scheduling of other pods (docs/spec/preemption.md#eviction).
 
-All victims except one are evicted concurrently, then the last one. Until the last one is terminating the preemptor is kept out
-of the queue (see EvictionProgress). If an eviction fails, the preemptor is tried again after a pause; at once if all victims had
-gone before it began to wait for them.
+All victims except one are evicted concurrently, then the last one. Until the last one is terminating the preemptor is
+kept out of the queue (see EvictionProgress). If an eviction fails, the preemptor is tried again after a pause; at once
+if all victims had gone before it began to wait for them.
 """
 
 import asyncio
@@ -34,14 +34,16 @@ log = logging.getLogger(__name__)
 
 #: Victims being evicted at the same time, of all preemptions together.
 MAX_EVICTING: Final = 32
-#: The loop waits while this many preemptions are in progress. They keep the server busy, and each event checks all of them.
+#: The loop waits while this many preemptions are in progress. They keep the server busy, and each event checks all of
+#: them.
 MAX_PREEMPTING: Final = 48
 
 #: Seconds from a failed eviction until the preemptor is tried again, which would probably fail again at once.
 FAILURE_PAUSE: Final = 1.0
-#: Seconds for which a preemptor is held at most after its victims were evicted, until the watch shows that the last one ends, and
-#: seconds between two looks. The watch shows it at once; one whose connection is dead is noticed after 60 s (app.kube.client) and
-#: made again. If it still does not show, something else than the API server has answered, or what it wrote is lost.
+#: Seconds for which a preemptor is held at most after its victims were evicted, until the watch shows that the last one
+#: ends, and seconds between two looks. The watch shows it at once; one whose connection is dead is noticed after 60 s
+#: (app.kube.client) and made again. If it still does not show, something else than the API server has answered, or what
+#: it wrote is lost.
 HOLD_SECONDS: Final = 90.0
 _LOOK: Final = 1.0
 
@@ -66,7 +68,8 @@ class Evictor:
         decided: Callable[[Eviction], None],
         recorder: Recorder | None = None,
     ) -> None:
-        """``stop_unbound`` stops a pod, by uid, that is not bound yet; it returns False if there is none or it is too late.
+        """``stop_unbound`` stops a pod, by uid, that is not bound yet; it returns False if there is none or it is too
+        late.
 
         ``decided`` is called before an eviction starts.
         """
@@ -84,7 +87,8 @@ class Evictor:
         self.preemptions: Final = Limiter(MAX_PREEMPTING)
 
     def start(self, eviction: Eviction) -> None:
-        """Starts to evict; does nothing if all victims are terminating already or the preemptor no longer needs a node."""
+        """Starts to evict; does nothing if all victims are terminating already or the preemptor no longer needs a
+        node."""
         preemptor, victims = eviction.preemptor, eviction.victims
         if not any(map(self._waits, (preemptor, *eviction.mates))):
             return

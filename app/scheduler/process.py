@@ -503,7 +503,8 @@ class Process:
             log.log(
                 logging.ERROR if have < _DESCRIPTORS_OF_PROCESS + watches else logging.WARNING,
                 "The limit of file descriptors is %d, and this configuration may need %d: %d for watches, "
-                "maxBindingsInFlight for writes, and parallelism for each extender. Raise the limit (ulimit -n), or pods may "
+                "maxBindingsInFlight for writes, and parallelism for each extender. Raise the limit (ulimit -n), "
+                "or pods may "
                 "have to wait for descriptors.",
                 have,
                 needed,

@@ -98,7 +98,8 @@ def build_state(
 ) -> tuple[SchedulerState, Mapping[str, Framework]]:
     """An empty state, and the frameworks by scheduler name. Raises PluginError.
 
-    ``notify``: see SchedulerState. ``extended``: whether there are extenders. ``make_state`` is called as SchedulerState.
+    ``notify``: see SchedulerState. ``extended``: whether there are extenders. ``make_state`` is called as
+    SchedulerState.
     """
     table, cluster, pods = NodeTable(), Cluster(), dict[str, Pod]()
     nominator = Nominator(pods)

@@ -1,8 +1,8 @@
 """``--record``: writes what the scheduler is told and what it decides into files, beside the work (docs/replay.md).
 
-All changes of the state go through SchedulerState, so its calls, in their order, are the story: RecordedState puts each into a
-buffer. A thread compresses and writes the buffers. If the disk does not keep up or fails, records are dropped, and the next ones
-go to a new file, which begins with a checkpoint; no pod waits.
+All changes of the state go through SchedulerState, so its calls, in their order, are the story: RecordedState puts each
+into a buffer. A thread compresses and writes the buffers. If the disk does not keep up or fails, records are dropped,
+and the next ones go to a new file, which begins with a checkpoint; no pod waits.
 """
 
 import contextlib

@@ -1,8 +1,9 @@
 """Tells extenders with a release verb which placements were given up (docs/extenders.md#release).
 
-An extender that reserves while it filters does not learn otherwise that a pod failed in Permit, PreBind or Bind. The calls are
-made in the background, one at a time for each extender. A late release might undo a new reservation: one that still waits when
-its pod is tried again is dropped, and the extenders are asked about the pod when the answer to one that was sent is there.
+An extender that reserves while it filters does not learn otherwise that a pod failed in Permit, PreBind or Bind. The
+calls are made in the background, one at a time for each extender. A late release might undo a new reservation: one that
+still waits when its pod is tried again is dropped, and the extenders are asked about the pod when the answer to one
+that was sent is there.
 """
 
 import asyncio
@@ -39,7 +40,8 @@ class _Waiting:
         #: With the reason, and how many times extenders had rejected pods by then.
         self.pods: Final[dict[str, tuple[Pod, str, int]]] = {}
         self.sending = False
-        #: ExtenderRetries.rejections before the first placement given up of which the extender did not hear; infinite for none.
+        #: ExtenderRetries.rejections before the first placement given up of which the extender did not hear; infinite
+        #: for none.
         self.unheard_since = math.inf
         #: The pods (uids) of the call in flight, and whether there is none.
         self.in_flight: frozenset[str] = frozenset()
@@ -65,7 +67,8 @@ class Releases:
         """Adds its figures to the metrics."""
         families.computed(
             "aiokube_scheduler_extender_releases_total",
-            "Placements that were given up and that an extender with a release verb may have heard of, by what became of the call.",
+            "Placements that were given up and that an extender with a release verb may have heard of, by what "
+            "became of the call.",
             self.results,
             ("extender", "result"),
             counter=True,
@@ -89,7 +92,8 @@ class Releases:
                 self._spawn(self._send(waiting), "release placements")
 
     async def before_asking(self, uid: str) -> None:
-        """To be awaited before extenders are asked about a pod: no release of an earlier placement arrives afterwards."""
+        """To be awaited before extenders are asked about a pod: no release of an earlier placement arrives
+        afterwards."""
         for waiting in self._all:
             dropped = waiting.pods.pop(uid, None) if waiting.pods else None
             if dropped is not None:

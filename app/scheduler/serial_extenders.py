@@ -2,13 +2,13 @@
 
 How many attempts and bindings there are at a server is limited by what it is found to take (app.extender.limit).
 
-Some extenders do not filter: they choose a node, reserve it, and return only that one. They rely on kube-scheduler's order, in
-which each pod is sent what the earlier pods have left. Their answers show it: the pods of an extender that returns one node of
-several are tried one after another, until it returns several again; so are those of an extender that has not answered yet.
-``serial`` in the configuration overrides this.
+Some extenders do not filter: they choose a node, reserve it, and return only that one. They rely on kube-scheduler's
+order, in which each pod is sent what the earlier pods have left. Their answers show it: the pods of an extender that
+returns one node of several are tried one after another, until it returns several again; so are those of an extender
+that has not answered yet. ``serial`` in the configuration overrides this.
 
-A pod that has to wait stays in the activeQ, in the lane of the pods with the same extenders (app.state.queue.active_queue), and
-delays no other pod.
+A pod that has to wait stays in the activeQ, in the lane of the pods with the same extenders
+(app.state.queue.active_queue), and delays no other pod.
 """
 
 import asyncio
@@ -28,14 +28,15 @@ from app.state.queue.active_queue import Admits
 from app.state.queue.queued_pod import Lane, QueuedPod
 from app.wire.extender_v1 import FilterAnswer
 
-#: Seconds for which the pods of an ignorable extender wait for its first answer. After that it is more likely to hang than to
-#: choose, and each further pod would wait for its timeout in turn.
+#: Seconds for which the pods of an ignorable extender wait for its first answer. After that it is more likely to hang
+#: than to choose, and each further pod would wait for its timeout in turn.
 _FIRST_ANSWER_SECONDS: Final = 1.0
 
 
 #: Lanes whose servers are remembered.
 _MOST_LANES: Final = 1000
-#: Is in the lane of pods that belong to a group and concern extenders, besides their names: one group at a time is tried.
+#: Is in the lane of pods that belong to a group and concern extenders, besides their names: one group at a time is
+#: tried.
 GROUP: Final = "pod group"
 _GROUP: Final[Lane] = frozenset((GROUP,))
 
@@ -43,7 +44,8 @@ _GROUP: Final[Lane] = frozenset((GROUP,))
 def lanes(
     extenders: Iterable[HTTPExtender], group_of: Callable[[Pod], object]
 ) -> Callable[[Pod], Lane]:
-    """A function that returns a pod's lane in the queue: ``extenders_of``, with GROUP if ``group_of`` the pod is not None."""
+    """A function that returns a pod's lane in the queue: ``extenders_of``, with GROUP if ``group_of`` the pod is not
+    None."""
     extenders = tuple(extenders)
     concerned = extenders_of(extenders, group_of)
     if not extenders:
@@ -59,7 +61,8 @@ def lanes(
 def extenders_of(
     extenders: Iterable[HTTPExtender], group_of: Callable[[Pod], object]
 ) -> Callable[[Pod], Lane]:
-    """A function that returns the names of the extenders that filter or prioritize for a pod; for one of a group, also by group."""
+    """A function that returns the names of the extenders that filter or prioritize for a pod; for one of a group, also
+    by group."""
     extenders = tuple(extenders)
     asked = tuple(e for e in extenders if e.supports(Verb.FILTER) or e.supports(Verb.PRIORITIZE))
     whole = tuple(e for e in extenders if e.supports(Verb.GROUP) and e not in asked)
@@ -202,7 +205,8 @@ class SerialGate:
         self.end(_GROUP)
 
     async def wait(self, lane: Lane) -> None:
-        """Returns when an attempt may begin with the extenders of this lane. For a pod of a group whose turn is held."""
+        """Returns when an attempt may begin with the extenders of this lane. For a pod of a group whose turn is
+        held."""
         while not self._attempts.keys().isdisjoint(lane & self._serial) or not self.has_room(lane):
             freed = asyncio.get_running_loop().create_future()
             self._waiting.append(freed)

@@ -1,7 +1,7 @@
 """Asks extenders in shadow about decisions that were taken, in the background, and compares (docs/extenders.md).
 
-The answers are not obeyed, and no pod waits for them. What is asked is taken down when a node is chosen, if a call can be made soon;
-otherwise the decision is only counted. While pods wait for an attempt, few calls are started.
+The answers are not obeyed, and no pod waits for them. What is asked is taken down when a node is chosen, if a call can
+be made soon; otherwise the decision is only counted. While pods wait for an attempt, few calls are started.
 """
 
 import asyncio
@@ -55,7 +55,8 @@ _DECIDING: Final = (Verb.FILTER, Verb.PRIORITIZE)
 
 
 class _Placement(msgspec.Struct, frozen=True):
-    """A chosen node: ``args`` has it and other feasible nodes, ``totals`` (int64) are their scores, None if none were computed."""
+    """A chosen node: ``args`` has it and other feasible nodes, ``totals`` (int64) are their scores, None if none were
+    computed."""
 
     pod: Pod
     attempt: int
@@ -112,7 +113,8 @@ class ShadowExtenders:
         sink: EventSink,
         busy: Callable[[], bool],
     ) -> None:
-        """``percentages``: percentageOfNodesToScore by profile, 0 for the adaptive one; ``busy``: pods wait for an attempt.
+        """``percentages``: percentageOfNodesToScore by profile, 0 for the adaptive one; ``busy``: pods wait for an
+        attempt.
 
         ``rng`` must not be the scheduler's: a shadow must not change its random choices.
         """
@@ -137,7 +139,8 @@ class ShadowExtenders:
         )
         families.computed(
             "aiokube_scheduler_extender_shadow_not_asked_total",
-            "Decisions that an extender in shadow was not asked about, because too many waited or its breaker was open.",
+            "Decisions that an extender in shadow was not asked about, because too many waited or its breaker was "
+            "open.",
             self.not_asked,
             ("extender", "reason"),
             counter=True,

@@ -10,7 +10,8 @@ from app.runtime.tasks import Spawn
 
 Work = Coroutine[Any, Any, object]
 
-#: Seconds for which pieces of work may follow each other in a slot before the event loop runs: some never wait for anything.
+#: Seconds for which pieces of work may follow each other in a slot before the event loop runs: some never wait for
+#: anything.
 _LONGEST_TURN: Final = 0.01
 
 

@@ -1,7 +1,9 @@
-"""Writes the PodScheduled condition and the nomination of pods, as tasks beside the loop (docs/spec/cycle.md#status-patch).
+"""Writes the PodScheduled condition and the nomination of pods, as tasks beside the loop.
 
-Patches of one pod are written one after another; those that wait are merged. Nominations are held back while other pods wait
-for an attempt. No patch is written once its pod is being bound, because the binding makes it obsolete (docs/decisions/0008).
+Source: docs/spec/cycle.md#status-patch.
+Patches of one pod are written one after another; those that wait are merged. Nominations are held back while other pods
+wait for an attempt. No patch is written once its pod is being bound, because the binding makes it obsolete
+(docs/decisions/0008).
 """
 
 import asyncio
@@ -44,8 +46,8 @@ _PATCH_BYTES: Final = 512
 class StatusPatch(msgspec.Struct, frozen=True):
     """What to write into a pod's status.
 
-    ``reason`` of the PodScheduled=False condition, empty for no condition; ``nominated_node``: None leaves the nomination,
-    "" clears it, a name sets it.
+    ``reason`` of the PodScheduled=False condition, empty for no condition; ``nominated_node``: None leaves the
+    nomination, "" clears it, a name sets it.
     """
 
     reason: str = ""
@@ -98,7 +100,8 @@ class StatusPatch(msgspec.Struct, frozen=True):
 
 
 class _Wanted(msgspec.Struct, frozen=True):
-    """A patch that waits. ``now``: when it was made (wall clock); ``due``: when it is held back no longer (loop time)."""
+    """A patch that waits. ``now``: when it was made (wall clock); ``due``: when it is held back no longer (loop
+    time)."""
 
     pod: Pod
     patch: StatusPatch
@@ -126,9 +129,9 @@ class _Writing(msgspec.Struct, frozen=True):
 class StatusPatcher:
     """Writes patches with at most ``workers`` requests at a time.
 
-    While ``backlog`` says that pods wait for an attempt, nominations are held back, for HELD_BACK_SECONDS at most. At most
-    MAX_PATCHES wait, and their messages take no more than what ``budget`` has left; further ones are dropped and counted: a
-    later attempt writes the same again. Of one that is to be merged only the condition is dropped.
+    While ``backlog`` says that pods wait for an attempt, nominations are held back, for HELD_BACK_SECONDS at most. At
+    most MAX_PATCHES wait, and their messages take no more than what ``budget`` has left; further ones are dropped and
+    counted: a later attempt writes the same again. Of one that is to be merged only the condition is dropped.
     """
 
     def __init__(
@@ -145,7 +148,8 @@ class StatusPatcher:
         self._backlog: Final = backlog
         self._workers: Final = workers
         self._budget: Final = budget or ByteBudget(UNLIMITED)
-        #: By namespace/name, oldest first: the path of a request does not distinguish a pod from its successor of the same name.
+        #: By namespace/name, oldest first: the path of a request does not distinguish a pod from its successor of the
+        #: same name.
         self._held: Final[dict[str, _Wanted]] = {}
         self._waiting: Final[dict[str, _Wanted]] = {}
         self._writing: Final[dict[str, _Writing]] = {}
@@ -253,8 +257,8 @@ class StatusPatcher:
     async def withdraw(self, pod: Pod) -> None:
         """Drops the patches of a pod that is about to be bound; returns when none is being written.
 
-        A patch in progress is cancelled after LAST_SECONDS. One for an earlier pod of the same name is not waited for, because
-        the server rejects it.
+        A patch in progress is cancelled after LAST_SECONDS. One for an earlier pod of the same name is not waited for,
+        because the server rejects it.
         """
         if not (self._held or self._waiting or self._writing):
             return

@@ -1,9 +1,9 @@
 """The files of a recording: blocks of records, compressed, with checksums (docs/replay.md has the format).
 
-A file begins with MAGIC, whose last byte is the version. A block is its length (4 bytes, big endian), the CRC-32 of what
-follows, and a zstd frame with records, each a length (4 bytes) and an array in MessagePack. The first record of a file is its
-Header, then come a checkpoint (``Op.ROWS`` to ``Op.CHECKPOINT``) and what happened, in order. No length is believed before it is
-compared with a limit.
+A file begins with MAGIC, whose last byte is the version. A block is its length (4 bytes, big endian), the CRC-32 of
+what follows, and a zstd frame with records, each a length (4 bytes) and an array in MessagePack. The first record of a
+file is its Header, then come a checkpoint (``Op.ROWS`` to ``Op.CHECKPOINT``) and what happened, in order. No length is
+believed before it is compared with a limit.
 """
 
 import enum
@@ -148,7 +148,8 @@ class BlockWriter:
 
 
 def read_records(path: Path) -> Iterator[list[Any]]:
-    """The records of a file, but the header first as [Header]. Raises TraceError at the first byte that is not right."""
+    """The records of a file, but the header first as [Header]. Raises TraceError at the first byte that is not
+    right."""
     try:
         with path.open("rb") as file:
             yield from _records(path, file)

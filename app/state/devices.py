@@ -56,7 +56,8 @@ class DeviceTracker:
             self.allocated.remove(known.allocation)
 
     def release(self, uid: str) -> None:
-        """A pod no longer waits for a claim's allocation in flight: it was written or given up. The last one removes it."""
+        """A pod no longer waits for a claim's allocation in flight: it was written or given up. The last one removes
+        it."""
         known = self._in_flight.pop(uid, None)
         if known is None:
             return

@@ -50,7 +50,8 @@ class PodGroups:
         #: Whether any kind of groups is watched.
         self.watched = False
         self._preempts_whole = False
-        #: The groups of which all pods are evicted, or none; with ``preempted_whole`` only. ``units_epoch`` changes with it.
+        #: The groups of which all pods are evicted, or none; with ``preempted_whole`` only. ``units_epoch`` changes
+        #: with it.
         self._units: Final[set[GroupKey]] = set()
         self.units_epoch = 0
 
@@ -165,7 +166,8 @@ class PodGroups:
             self._reduced.add(key)
 
     def priority_of(self, key: GroupKey, pod: Pod) -> int:
-        """The priority with which a group preempts for one of its pods: its own, or that of its least important waiting pod."""
+        """The priority with which a group preempts for one of its pods: its own, or that of its least important waiting
+        pod."""
         group = self.get(key)
         if group is not None and group.priority is not None:
             return group.priority

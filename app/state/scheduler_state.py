@@ -1,5 +1,4 @@
-"""The scheduler's state: cache, queue, nominator and listers, which change only through the methods of
-SchedulerState.
+"""The scheduler's state: cache, queue, nominator and listers, which only the methods of SchedulerState change.
 
 Watches report changes: ``apply`` updates the state and moves the pods that a change may help
 (docs/spec/cluster-events.md#pod-changes). It returns commands for what the shell has to do. Scheduling attempts report
@@ -515,7 +514,8 @@ class SchedulerState:
         return self.queue.pop(now, admits)
 
     def pop_group(self, group: GroupKey, now: float) -> list[QueuedPod]:
-        """The pods of a group that PreEnqueue admits, whatever else they wait for; they are in flight as after ``pop``."""
+        """The pods of a group that PreEnqueue admits, whatever else they wait for; they are in flight as after
+        ``pop``."""
         return self.pop_pods(list(self.cluster.pod_groups.members(group).unscheduled), now)
 
     def pop_pods(self, uids: Iterable[str], now: float) -> list[QueuedPod]:

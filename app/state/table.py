@@ -2,7 +2,8 @@
 
 Invariants:
 
-1. Every change to a row goes through ``set_node``, ``remove_node``, ``add_pod(s)``, ``remove_pod`` or ``replace_pod`` and
+1. Every change to a row goes through ``set_node``, ``remove_node``, ``add_pod(s)``, ``remove_pod`` or ``replace_pod``
+  and
    gives the row a new generation, so results that are kept per row are computed again for newer rows only.
 2. A row is used while its Node object exists (``exists``) or pods are on it. Unused rows are reused.
 3. Columns hold what kube-scheduler's NodeInfo holds, in its units and with its integer arithmetic

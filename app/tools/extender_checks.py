@@ -453,7 +453,8 @@ def compare_sizes(small: Exchange, large: Exchange) -> list[CheckFinding]:
     if not small.answered or large.answered or large.status == 413:
         return []
     text = (
-        f"the same about {_number(len(small.names), 'node')}, {small.sent} bytes, was answered: does it limit requests to "
+        f"the same about {_number(len(small.names), 'node')}, {small.sent} bytes, was answered: does it limit "
+        "requests to "
         f"less than {large.sent} bytes, or want nodes that it knows (--nodes)?"
     )
     return [CheckFinding(NOTE, large.about, text)]
@@ -485,7 +486,8 @@ def weigh(exchange: Exchange, weight: int) -> list[CheckFinding]:
     between = (max(scores) - min(0, *scores)) * SCORE_SCALE * weight
     ratio = between / PLUGINS_AT_MOST
     text = (
-        f"a score of {max(scores)} with weight {weight} adds {max(scores) * SCORE_SCALE * weight} to a node; all default "
+        f"a score of {max(scores)} with weight {weight} adds {max(scores) * SCORE_SCALE * weight} to a node; all "
+        "default "
         f"plugins together add at most {PLUGINS_AT_MOST}, so it counts up to {ratio:.1f} times as much as they do"
     )
     return [CheckFinding(NOTE, exchange.about, text)]

@@ -315,7 +315,8 @@ def _read_echo(body: bytes, asked: ExtenderArgs | None) -> FilterAnswer | None:
 
 
 def _same_names(names: bytes, sent: bytes, count: int) -> bool:
-    """Whether ``names`` is ``sent``, a JSON array of so many strings, perhaps with a space after each comma between them."""
+    """Whether ``names`` is ``sent``, a JSON array of so many strings, perhaps with a space after each comma between
+    them."""
     spaced = len(names) == len(sent) + count - 1 and sent.count(b",") == count - 1
     return (names.replace(b'", "', b'","') if spaced else names) == sent
 

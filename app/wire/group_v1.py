@@ -1,8 +1,8 @@
 """The wire contract of the group verb of extenders, which kube-scheduler does not have (docs/extenders.md#gangs).
 
-A request has the waiting pods of a group, those with the same candidates together, and the names of the candidates. The answer
-has an entry for one or more of the pods, and each pod is in exactly one entry. Answers are decoded strictly: keys have the
-documented case, and unknown keys are ignored.
+A request has the waiting pods of a group, those with the same candidates together, and the names of the candidates. The
+answer has an entry for one or more of the pods, and each pod is in exactly one entry. Answers are decoded strictly:
+keys have the documented case, and unknown keys are ignored.
 """
 
 from collections.abc import Generator, Iterable, Iterator, Mapping
@@ -157,7 +157,8 @@ class GroupReader(AnswerReader[GroupAnswer]):
         }
 
     def steps(self, body: bytes, asked: ExtenderArgs | None) -> Generator[None, None, GroupAnswer]:
-        """See AnswerReader. Raises AnswerError for pods that are missing, named twice or not asked about, and unknown nodes."""
+        """See AnswerReader. Raises AnswerError for pods that are missing, named twice or not asked about, and unknown
+        nodes."""
         del asked
         stream = Stream(_ANSWER, most=MAX_PODS)
         yield from stream.feed(body)
@@ -213,7 +214,8 @@ def _verdict(
     sent: list[str],
     known: frozenset[str],
 ) -> GroupVerdict:
-    """What an entry says about pods that the names ``sent``, as a set ``known``, were sent for; ``named`` are its NodeNames."""
+    """What an entry says about pods that the names ``sent``, as a set ``known``, were sent for; ``named`` are its
+    NodeNames."""
     failed = _about(sent, entry.FailedNodes)
     unresolvable = _about(sent, entry.FailedAndUnresolvableNodes)
     if named is None:

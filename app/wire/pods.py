@@ -1,9 +1,9 @@
 """Decodes pods; pods with equal specs share a PodTemplate, pods with equal labels a LabelSet.
 
 The spec of a pod is decoded, parts that differ between replicas are removed (the node name and the scheduling group,
-which the Pod has, and volumes that no plugin reads, such as the projected token), and it is encoded again in a canonical form.
-These bytes are the key of the PodTemplate. Labels are looked up by their JSON as received, which API servers write in
-canonical form. Templates and label sets are weakly referenced: they exist as long as a pod uses them.
+which the Pod has, and volumes that no plugin reads, such as the projected token), and it is encoded again in a
+canonical form. These bytes are the key of the PodTemplate. Labels are looked up by their JSON as received, which API
+servers write in canonical form. Templates and label sets are weakly referenced: they exist as long as a pod uses them.
 """
 
 import datetime as dt
@@ -289,7 +289,8 @@ class PodDecoder(ObjectDecoder[Pod]):
 
 
 def _bound_pod(raw: msgspec.Raw) -> _BoundPod:
-    """What a pod takes on its node. Raises msgspec.DecodeError, and ValueError for one that is too large to be read twice."""
+    """What a pod takes on its node. Raises msgspec.DecodeError, and ValueError for one that is too large to be read
+    twice."""
     if len(raw) > MAX_UNCHECKED_BYTES:
         raise ValueError("too large")
     return decode(_BOUND_POD, raw)

@@ -83,7 +83,8 @@ class ExtenderMetrics:
         )
         self._limit: Final = families.gauge(
             "aiokube_scheduler_extender_limit",
-            "About how many pods at a time the extender's server is called, attempts and bindings, as it was found or configured.",
+            "About how many pods at a time the extender's server is called, attempts and bindings, as it was found "
+            "or configured.",
             ("extender",),
         )
         self._calls: Final[dict[tuple[str, Verb], _Calls]] = {}

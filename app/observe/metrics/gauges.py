@@ -33,7 +33,8 @@ def register_queue(families: MetricFamilies, statistics: Callable[[], QueueStati
     """Pods that wait or are being tried."""
     families.computed(
         "scheduler_pending_pods",
-        "Number of pending pods, by the queue type. 'active' means number of pods in activeQ; 'backoff' means number of "
+        "Number of pending pods, by the queue type. 'active' means number of pods in activeQ; 'backoff' means "
+        "number of "
         "pods in backoffQ; 'unschedulable' means number of pods in unschedulablePods that the scheduler attempted to "
         "schedule and failed; 'gated' is the number of unschedulable pods that the scheduler never attempted to "
         "schedule because they are gated.",
@@ -254,7 +255,8 @@ def register_election(
     )
     families.computed(
         "leader_election_slowpath_total",
-        "Total number of slow path exercised in renewing leader leases. 'name' is the string used to identify the lease.",
+        "Total number of slow path exercised in renewing leader leases. 'name' is the string used to identify the "
+        "lease.",
         of(lambda s: s.slow_path),
         ("name",),
         counter=True,
@@ -297,7 +299,8 @@ def register_resources(
     )
     families.computed(
         "aiokube_scheduler_waiting_bytes",
-        "About how much memory is taken by what waits (queue), and the limit: cluster events, API events, status patches.",
+        "About how much memory is taken by what waits (queue), and the limit: cluster events, API events, status "
+        "patches.",
         lambda: {
             (queue, kind): amount
             for queue, budget in waiting.items()

@@ -270,7 +270,8 @@ class QueueMetrics(QueueRecorder):
         )
         self._unschedulable: Final = families.gauge(
             "scheduler_unschedulable_pods",
-            "The number of unschedulable pods broken down by plugin name. A pod counts for every plugin that rejected it, "
+            "The number of unschedulable pods broken down by plugin name. A pod counts for every plugin that "
+            "rejected it, "
             "so the sum has no meaning.",
             ("plugin", "profile"),
             stability=BETA,
@@ -288,7 +289,8 @@ class QueueMetrics(QueueRecorder):
 
         self._dropped: Final = families.counter(
             "aiokube_scheduler_queue_events_dropped_total",
-            "Events dropped because too many were pending, or kept for pods in flight. All pods they might wake are tried again.",
+            "Events dropped because too many were pending, or kept for pods in flight. All pods they might wake "
+            "are tried again.",
         ).labels()
 
     @property

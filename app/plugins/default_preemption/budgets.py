@@ -71,7 +71,8 @@ class DisruptionBudgets:
         return list(map(self.tally(), victims))
 
     def tally(self) -> Callable[[Pod], bool]:
-        """A function that is called with one victim after another, and returns whether evicting these violates a budget."""
+        """A function that is called with one victim after another, and returns whether evicting these violates a
+        budget."""
         left: dict[ClaimKey, int] = {}
         return lambda pod: self._breaks(pod, left)
 

@@ -236,8 +236,9 @@ class DryRun:
     ) -> None:
         """``nominated``: the nominated pods with at least this pod's priority, by row.
 
-        ``preemptor``: the group for which the pod preempts, with the group's priority, and none of its pods; None: for itself.
-        ``empty``: a row is a candidate although nobody there need be evicted (Kubernetes 1.38), because an extender rejected it.
+        ``preemptor``: the group for which the pod preempts, with the group's priority, and none of its pods; None: for
+        itself. ``empty``: a row is a candidate although nobody there need be evicted (Kubernetes 1.38), because an
+        extender rejected it.
         """
         self._filters: Final = filters
         self._table: Final = table

@@ -1,12 +1,14 @@
-"""Plans the preemption of a pod group: which pods are evicted so that enough pods of the group fit
-(docs/spec/pod-groups.md#preemption-of-groups).
+"""Plans the preemption of a pod group: which pods are evicted so that enough pods of the group fit.
 
-All nodes are one "what if" view. First every unit of lower priority is removed from it, and pods of the group are placed
-until there are enough. Then the units are added again, the most important first. If a pod of the group no longer fits on
-its node, it is placed elsewhere; if that is impossible, the unit is removed again: it is a victim. A unit is a single pod,
-or all pods of a group that is disrupted as a whole.
+Source: docs/spec/pod-groups.md#preemption-of-groups.
 
-The plan asks NodeLocal filters only: then what fits on a row follows from that row, and only changed rows are judged again.
+All nodes are one "what if" view. First every unit of lower priority is removed from it, and pods of the group are
+placed until there are enough. Then the units are added again, the most important first. If a pod of the group no longer
+fits on its node, it is placed elsewhere; if that is impossible, the unit is removed again: it is a victim. A unit is a
+single pod, or all pods of a group that is disrupted as a whole.
+
+The plan asks NodeLocal filters only: then what fits on a row follows from that row, and only changed rows are judged
+again.
 """
 
 import heapq
@@ -68,7 +70,8 @@ class GroupDemand(msgspec.Struct, frozen=True):
 
     key: GroupKey
     priority: int
-    #: The pods without a node, in the order in which they are placed; the other pods of the group are counted on the table.
+    #: The pods without a node, in the order in which they are placed; the other pods of the group are counted on the
+    #: table.
     pods: Sequence[Pod]
     #: How many of ``pods`` must fit at least.
     need: int
@@ -430,7 +433,8 @@ def _queues(units: Sequence[Unit], world: _World) -> Generator[None, None, list[
 def _place(
     members: Sequence[_Member], need: int, world: _World
 ) -> Generator[None, None, tuple[list[_Member], list[int]]]:
-    """Places pods, in this order, until the group has ``need``; returns the others, and the positions of those placed."""
+    """Places pods, in this order, until the group has ``need``; returns the others, and the positions of those
+    placed."""
     left: list[_Member] = []
     placed: list[int] = []
     full: set[int] = set()

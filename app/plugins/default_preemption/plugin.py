@@ -228,7 +228,8 @@ class DefaultPreemption:
     # ------------------------------------------------------------ groups
 
     def _preempts_with_group(self, state: CycleState, pod: Pod, diagnosis: Diagnosis) -> bool:
-        """Whether ``pod_group_post_filter`` plans for this pod. A pod of a group with other filters preempts by itself."""
+        """Whether ``pod_group_post_filter`` plans for this pod. A pod of a group with other filters preempts by
+        itself."""
         key = self._preempts_with(pod)
         if key is None:
             return False

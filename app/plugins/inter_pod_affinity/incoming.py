@@ -106,8 +106,8 @@ class IncomingTerms:
         """Adds the namespaces that the namespace selector matches.
 
         kube-scheduler 1.36 keeps the selector after that and evaluates it for a namespace without labels. So a selector
-        that matches empty labels, such as the empty one, selects the pods of every namespace, existing or not. From 1.37
-        on only the empty one does.
+        that matches empty labels, such as the empty one, selects the pods of every namespace, existing or not. From
+        1.37 on only the empty one does.
         """
         selector = term.namespace_selector
         if selector.everything or (selector.matches({}) and not self._once):

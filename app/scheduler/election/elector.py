@@ -5,12 +5,12 @@
           stop()      stop() or the lease     so that others
                       could not be renewed    need not wait
 
-In addition to what kube-scheduler does, a standby watches the lease and tries at once when it is released, deleted or expired,
-and a leader that finds another holder in the lease gives up without further attempts.
+In addition to what kube-scheduler does, a standby watches the lease and tries at once when it is released, deleted or
+expired, and a leader that finds another holder in the lease gives up without further attempts.
 
-Writers ask ``is_leader_now`` before each request. It uses only our own clock: it is true for ``renew_deadline`` after the
-*sending* of the last successful renewal, while others wait for the longer ``lease_duration`` from a later moment. So it is
-false right after a process was frozen for too long, before any timer has run.
+Writers ask ``is_leader_now`` before each request. It uses only our own clock: it is true for ``renew_deadline`` after
+the *sending* of the last successful renewal, while others wait for the longer ``lease_duration`` from a later moment.
+So it is false right after a process was frozen for too long, before any timer has run.
 """
 
 import asyncio
@@ -53,8 +53,8 @@ HEALTH_TOLERANCE: Final = 20.0
 BEATEN_RETRY: Final = 0.1
 #: Seconds until a forbidden watch of the lease is tried again.
 FORBIDDEN_RETRY: Final = 60.0
-#: Seconds that an attempt has left once ``stop`` is called, and seconds that releasing the lease may take. With everything else
-#: that a shutdown takes, it is less than the default grace period of a pod, 30 s.
+#: Seconds that an attempt has left once ``stop`` is called, and seconds that releasing the lease may take. With
+#: everything else that a shutdown takes, it is less than the default grace period of a pod, 30 s.
 LAST_ATTEMPT_SECONDS: Final = 2.0
 RELEASE_SECONDS: Final = 5.0
 

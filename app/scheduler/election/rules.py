@@ -1,12 +1,12 @@
 """The rules of leader election as pure functions (docs/spec/election.md#acquire-or-renew).
 
-Clocks of different machines are never compared. A lease is valid until its record has been unchanged for the lease's duration
-by *our* clock, counted from when we first saw it; so a new candidate waits for one whole duration. A lease without a holder was
-released and may be taken at once. A deleted lease may not: its holder may not know yet.
+Clocks of different machines are never compared. A lease is valid until its record has been unchanged for the lease's
+duration by *our* clock, counted from when we first saw it; so a new candidate waits for one whole duration. A lease
+without a holder was released and may be taken at once. A deleted lease may not: its holder may not know yet.
 
-Anyone who may write the lease chooses its numbers. A duration that is missing or not positive is replaced by our own, because a
-lease that is never valid would allow two leaders. A very long one is respected and logged, because its holder may be alive. The
-count of transitions stops at its largest possible number.
+Anyone who may write the lease chooses its numbers. A duration that is missing or not positive is replaced by our own,
+because a lease that is never valid would allow two leaders. A very long one is respected and logged, because its holder
+may be alive. The count of transitions stops at its largest possible number.
 """
 
 import math
@@ -104,8 +104,8 @@ def decide(
 ) -> LeaseAction:
     """What to do about a lease with this last observation (None: it was never seen).
 
-    ``exists``: whether there is a lease now. ``now`` is our clock, as in the observation; ``wall``, in seconds since the epoch,
-    is only written into the record.
+    ``exists``: whether there is a lease now. ``now`` is our clock, as in the observation; ``wall``, in seconds since
+    the epoch, is only written into the record.
     """
     time = format_micro_time(wall)
     if not exists:
@@ -173,7 +173,8 @@ def released(old: LeaseRecord, wall: float) -> LeaseRecord:
 
 
 def overdue(observed: Observation, settings: ElectionSettings, *, now: float) -> float:
-    """Seconds since another holder's last renewal, if that is longer than our own duration and the lease is still valid.
+    """Seconds since another holder's last renewal, if that is longer than our own duration and the lease is still
+    valid.
 
     Otherwise 0.
     """

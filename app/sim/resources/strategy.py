@@ -108,7 +108,10 @@ class PriorityClassStrategy(WithoutStatus):
     def prepare_for_create(self, value: Object, api: Lookup) -> None:
         for other in api.priority_classes():
             if value.get("globalDefault") and other.get("globalDefault"):
-                why = f"PriorityClass {other['metadata']['name']} is already marked as default. Only one default can exist"
+                name = other["metadata"]["name"]
+                why = (
+                    f"PriorityClass {name} is already marked as default. Only one default can exist"
+                )
                 raise forbidden(PRIORITY_CLASSES, value["metadata"]["name"], why)
 
     def mistakes(self, value: Object) -> list[Cause]:

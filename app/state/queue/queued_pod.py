@@ -167,8 +167,8 @@ class QueuedPod(msgspec.Struct, eq=False):
     """
 
     pod: Pod
-    #: When the pod arrived, or returned from its last failed attempt; once it is active again with a nomination, when it
-    #: first became active.
+    #: When the pod arrived, or returned from its last failed attempt; once it is active again with a nomination, when
+    #: it first became active.
     timestamp: float
     #: How often the pod has been popped.
     attempts: int = 0

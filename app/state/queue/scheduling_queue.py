@@ -7,7 +7,8 @@
    attempt fails, its rejecting plugins are asked about them.
 3. **Failed pods back off**, exponentially and in whole seconds (backoff_queue). If no pod is active, a rejected pod is
    popped before its backoff ends; a pod that met an error is not.
-4. **A preemptor keeps its turn.** A nominated pod that becomes active again has the timestamp of its first attempt: it is
+4. **A preemptor keeps its turn.** A nominated pod that becomes active again has the timestamp of its first attempt: it
+  is
    tried before pods of its priority that arrived later, and the first preemptors are bound while the last ones wait.
 5. **A pod is in exactly one place.** All moves go through one method, which checks them against a table (queued_pod).
 
@@ -239,7 +240,8 @@ class SchedulingQueue:
         return queued
 
     def pop_pods(self, uids: Iterable[str], now: float) -> list[QueuedPod]:
-        """Pops certain pods that PreEnqueue admits, whether active or not; those in flight and unknown ones are left out."""
+        """Pops certain pods that PreEnqueue admits, whether active or not; those in flight and unknown ones are left
+        out."""
         popped = []
         for uid in uids:
             queued = self._pods.get(uid)

@@ -2,9 +2,9 @@
 
 See docs/spec/queue.md#requeueing-decision.
 
-Waiting pods of one template and PodGroup that were rejected by the same plugins form a group. Every group is listed under the
-plugins whose events can wake it, so an event looks at no other pods. One event may concern many thousands of pods, and
-other work must not wait for all of them: a PendingEvent is therefore applied in steps.
+Waiting pods of one template and PodGroup that were rejected by the same plugins form a group. Every group is listed
+under the plugins whose events can wake it, so an event looks at no other pods. One event may concern many thousands of
+pods, and other work must not wait for all of them: a PendingEvent is therefore applied in steps.
 """
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence

@@ -155,7 +155,8 @@ def _asked(extender: Mapping[str, Any]) -> Text:
 def _lines(figures: Measurements) -> Iterator[RenderableType]:
     yield Text(
         f"\n{figures.unasked} pods bound in {figures.unasked_binding:.2f} s, "
-        f"{figures.pods_per_second:.0f} pods/s; the first one {figures.starting:.1f} s after the scheduler was started.\n"
+        f"{figures.pods_per_second:.0f} pods/s; the first one {figures.starting:.1f} s after the scheduler was "
+        "started.\n"
         f"{figures.pods - figures.unasked} pods that the extender allows and binds, within {figures.binding:.2f} s: "
         "those whose licence was gone by then were tried again.\n"
         f"A GPU node joined: {figures.woken} pods that had waited for it were bound within "

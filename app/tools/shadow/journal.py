@@ -27,7 +27,8 @@ class JournalError(Exception):
 
 
 class Journal:
-    """Writes lines to a folder, in a thread. The files together have at most ``size`` bytes, or one line if it is longer."""
+    """Writes lines to a folder, in a thread. The files together have at most ``size`` bytes, or one line if it is
+    longer."""
 
     def __init__(self, folder: Path, size: int) -> None:
         """Raises JournalError if the folder cannot be made."""

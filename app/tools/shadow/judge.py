@@ -2,7 +2,8 @@
 
 A pod is judged when its outcome shows: its binding, or PodScheduled=False. It is decided on the table as it was for the
 scheduler that decided: the order in the queue says which of the bindings of about the same moment were decided before.
-Where the decisions differ, other orders are tried (``race``); where none explains the outcome, the verdict names the plugins.
+Where the decisions differ, other orders are tried (``race``); where none explains the outcome, the verdict names the
+plugins.
 """
 
 import itertools
@@ -79,8 +80,8 @@ _FEW_NODES: Final = 200
 _STEPS: Final = 3
 #: Pods from which habits of the cluster's scheduler are estimated.
 _OBSERVED: Final = 64
-#: If unlikely orders explained fewer than one in eight of the last outcomes for which they were tried, the configurations differ: only so
-#: many are tried then, but all of them for every sixteenth outcome.
+#: If unlikely orders explained fewer than one in eight of the last outcomes for which they were tried, the
+#: configurations differ: only so many are tried then, but all of them for every sixteenth outcome.
 _SELDOM: Final = 8
 _FEW_ORDERS: Final = 8
 _NOW_AND_THEN: Final = 16
@@ -138,7 +139,8 @@ class Judge:
         self.version = Version()
         #: Whether a default configuration of some plugins explains the outcome, for the last pods.
         self._defaults: Final[deque[bool]] = deque(maxlen=_OBSERVED)
-        #: Whether an unlikely order explains the outcome, for the last pods for which orders were tried, and their number.
+        #: Whether an unlikely order explains the outcome, for the last pods for which orders were tried, and their
+        #: number.
         self._ordered: Final[deque[bool]] = deque(maxlen=_OBSERVED)
         self._tried = 0
         self._ranks: Final = RankHistory()
@@ -146,7 +148,8 @@ class Judge:
     def judge(self, entry: Entry, orders: int | None = None) -> Generator[None, None, Verdict]:
         """The verdict on the outcome of the next entry of the timeline. Pauses between two decisions.
 
-        ``orders``: unlikely orders that are tried at most, None for as many as seem useful. The state must not change during a pause.
+        ``orders``: unlikely orders that are tried at most, None for as many as seem useful. The state must not change
+        during a pause.
         """
         outcome = entry.outcome
         assert outcome is not None  # noqa: S101 - only entries with an outcome are judged
@@ -254,7 +257,8 @@ class Judge:
     ) -> Iterator[Verdict]:
         """Verdicts with bindings that were under way at the same time decided in another order.
 
-        Those on better nodes were decided before, though they show later; and those on the chosen node after it, though they show earlier.
+        Those on better nodes were decided before, though they show later; and those on the chosen node after it, though
+        they show earlier.
         """
         undone, pulled = dict.fromkeys(moves.undone), dict.fromkeys(moves.pulled)
         better = self._better(outcome, moves, framework)
@@ -312,7 +316,8 @@ class Judge:
     def _better(
         self, outcome: PodOutcome, base: Moves, framework: Framework | None = None
     ) -> Sequence[str]:
-        """The nodes that have a higher score here than the cluster's node; empty if these are many or it does not fit."""
+        """The nodes that have a higher score here than the cluster's node; empty if these are many or it does not
+        fit."""
         with self._timeline.moved(base.undone, base.pulled):
             return self._better_nodes(self._compare_binding(outcome, framework))
 
@@ -423,7 +428,8 @@ class Judge:
         return UNEXPLAINED
 
     def _other_claims(self, outcome: PodOutcome, attempt: Attempt) -> ClaimDifference | None:
-        """A claim of the pod that gets another volume or other devices here, on the same node; None if there is none."""
+        """A claim of the pod that gets another volume or other devices here, on the same node; None if there is
+        none."""
         pod = outcome.pod
         if not has_claims(pod):
             return None
@@ -621,7 +627,8 @@ def in_pauses(coroutine: Coroutine[Any, Any, T]) -> Generator[None, None, T]:
 
 
 def _completed(seen: Mapping[str, Pod], there: Victims) -> Victims:
-    """The victims on a node of which some show: each one that is not expected takes the place of one with its priority."""
+    """The victims on a node of which some show: each one that is not expected takes the place of one with its
+    priority."""
     rest = [pod for pod in there.pods if pod.uid not in seen]
     expected = {pod.uid for pod in there.pods}
     for pod in seen.values():

@@ -1,7 +1,8 @@
 """Finds the moment at which a cluster's scheduler decided on a pod: which changes and decisions it had seen.
 
-A scheduler decides on one pod after another, in the order of its queue, and binds side by side. Its watches of different kinds
-differ. So neither the order of arrival nor the time of an outcome says what it had seen; what earlier outcomes say is kept.
+A scheduler decides on one pod after another, in the order of its queue, and binds side by side. Its watches of
+different kinds differ. So neither the order of arrival nor the time of an outcome says what it had seen; what earlier
+outcomes say is kept.
 """
 
 import itertools
@@ -22,8 +23,8 @@ _STEPS_AHEAD: Final = (1, 2, 4, 8, 16, 32, 64)
 _OTHER_KINDS: Final = 4
 #: Other moments of a decision that are tried, after and before that of the decision before.
 _MOMENTS: Final = 16
-#: Seconds before an outcome within which changes that follow from the decision may show, if it is not known when the pod entered
-#: the queue; and what watches may differ.
+#: Seconds before an outcome within which changes that follow from the decision may show, if it is not known when the
+#: pod entered the queue; and what watches may differ.
 _OWN_SECONDS: Final = 2.0
 _SLACK: Final = 1.0
 #: Victims that are remembered.
@@ -62,8 +63,8 @@ class Moments:
     def likely(self, entry: Entry, outcome: PodOutcome) -> Iterator[Moves]:
         """The tables that the scheduler had, as far as the order in the queue and the order of arrival tell.
 
-        The decision came after that on the pod before, and before the outcome. The first table is the one that is there: nearly
-        no change has to be moved for it.
+        The decision came after that on the pod before, and before the outcome. The first table is the one that is
+        there: nearly no change has to be moved for it.
         """
         own = tuple(self._own(entry, outcome))
         latency = self._latency(entry, outcome)
@@ -146,7 +147,8 @@ class Moments:
         yield self._by_queue(entry, outcome, own, outcome.queued)
 
     def _own(self, entry: Entry, outcome: PodOutcome) -> Iterator[Entry]:
-        """The changes that follow from the decision and show already: evictions for the pod, and what its claims get."""
+        """The changes that follow from the decision and show already: evictions for the pod, and what its claims
+        get."""
         since = (outcome.queued_at or entry.at - _OWN_SECONDS) - _SLACK
         if outcome.message is not None and outcome.node:
             yield from (e for e in self._evictions(outcome.node) if e.at >= since)
@@ -185,7 +187,8 @@ class Moments:
                     del self._claimed[next(iter(self._claimed))]
 
     def _latency(self, entry: Entry, outcome: PodOutcome) -> float:
-        """Seconds that the cluster's scheduler takes from a decision until it shows, by the quickest of the last ones."""
+        """Seconds that the cluster's scheduler takes from a decision until it shows, by the quickest of the last
+        ones."""
         if (
             outcome.queued and not outcome.retried and outcome.queued_at >= self._last_at
         ):  # it did not wait for others
@@ -268,7 +271,8 @@ class Moments:
                 break
 
     def nominates_others(self, outcome: PodOutcome) -> bool:
-        """Whether other pods were nominated to the same node about now: it does not show whose victims are whose then."""
+        """Whether other pods were nominated to the same node about now: it does not show whose victims are whose
+        then."""
         timeline = self._timeline
         return any(
             e.outcome is not None
@@ -287,7 +291,8 @@ class Moments:
 def _other_kinds(
     behind: Sequence[Entry], ahead: Sequence[Entry], base: Moves
 ) -> Iterator[tuple[Sequence[Entry], Sequence[Entry]]]:
-    """Orders in which changes of nodes, claims and the like come earlier or later: they arrive by watches of their own."""
+    """Orders in which changes of nodes, claims and the like come earlier or later: they arrive by watches of their
+    own."""
     undone, pulled, _ = base
     for is_moved in (_is_of_node, _is_of_other_kind):
         before = [e for e in behind if is_moved(e)]

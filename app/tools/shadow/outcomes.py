@@ -1,7 +1,7 @@
 """What a change from a watch shows of a decision, and the pods whose decisions do not show yet.
 
-A pod waits from its arrival, or from its last refusal, until an outcome shows: its binding; PodScheduled=False; or, if its binding
-waits for a volume or a device, its nomination or the node in its claim.
+A pod waits from its arrival, or from its last refusal, until an outcome shows: its binding; PodScheduled=False; or, if
+its binding waits for a volume or a device, its nomination or the node in its claim.
 """
 
 import enum
@@ -23,16 +23,17 @@ T = TypeVar("T")
 EVICTED: Final = PodCondition(
     type="DisruptionTarget", status="True", reason="PreemptionByScheduler"
 )
-#: Seconds in the queue after which a pod is no longer expected to be decided before one that was queued later. The longest backoff
-#: of kube-scheduler is 10 s: a pod that is tried at all shows an outcome within twice that.
+#: Seconds in the queue after which a pod is no longer expected to be decided before one that was queued later. The
+#: longest backoff of kube-scheduler is 10 s: a pod that is tried at all shows an outcome within twice that.
 _PATIENCE: Final = 20.0
-#: Pods without a node that are remembered; the oldest are forgotten first. 20 times the largest number of pods that a cluster of
-#: 5000 nodes is tested with at once.
+#: Pods without a node that are remembered; the oldest are forgotten first. 20 times the largest number of pods that a
+#: cluster of 5000 nodes is tested with at once.
 _REMEMBERED: Final = 100_000
-#: Seconds without an outcome although a pod waits, after which the scheduler may have been started: kube-scheduler needs a second to
-#: list a cluster, and a standby waits for a lease of 15 s.
+#: Seconds without an outcome although a pod waits, after which the scheduler may have been started: kube-scheduler
+#: needs a second to list a cluster, and a standby waits for a lease of 15 s.
 _SILENCE: Final = 1.0
-#: Outcomes of a backlog from which its order is found: the first time at so many, then at twice as many each time, up to the last.
+#: Outcomes of a backlog from which its order is found: the first time at so many, then at twice as many each time, up
+#: to the last.
 _ENOUGH: Final = 16
 _MOST: Final = 1024
 
@@ -42,15 +43,16 @@ QueuePosition = tuple[int, str]
 
 
 class Order(enum.Enum):
-    """The order in which pods of one priority are tried that waited when a scheduler showed an outcome after a silence."""
+    """The order in which pods of one priority are tried that waited when a scheduler showed an outcome after a
+    silence."""
 
     ARRIVAL = enum.auto()
     """The scheduler was only slow."""
     NAME = enum.auto()
     """It has listed the pods, and they entered its queue in the order of the list: by namespace and name."""
     UNKNOWN = enum.auto()
-    """It has listed them, and they entered its queue in any order, as with kube-scheduler since it streams lists (client-go's reflector
-    keeps what was streamed in a map). Only the outcomes tell."""
+    """It has listed them, and they entered its queue in any order, as with kube-scheduler since it streams lists
+    (client-go's reflector keeps what was streamed in a map). Only the outcomes tell."""
 
 
 class Backlog(msgspec.Struct, eq=False):
@@ -59,7 +61,8 @@ class Backlog(msgspec.Struct, eq=False):
     #: The number of the outcome that ended the silence.
     number: int
     order: Order = Order.ARRIVAL
-    #: Of the outcomes so far, in the order of arrival: priority (negative), the number of the arrival, and namespace/name.
+    #: Of the outcomes so far, in the order of arrival: priority (negative), the number of the arrival, and
+    #: namespace/name.
     shown: list[tuple[int, int, str]] = []
     #: The number of outcomes at which the order is looked at next.
     next_look: int = _ENOUGH
@@ -98,7 +101,8 @@ class PodOutcome(NamedTuple):
     node: str
     #: The message of the condition if the pod was refused, else None.
     message: str | None = None
-    #: The number and the time of the change with which the pod entered the queue, or its last refusal showed; 0 if neither was seen.
+    #: The number and the time of the change with which the pod entered the queue, or its last refusal showed; 0 if
+    #: neither was seen.
     queued: int = 0
     queued_at: float = 0.0
     #: Whether the pod was refused before: it may have been out of the queue for a while.
@@ -320,9 +324,9 @@ def _remember(known: dict[str, T], key: str, value: T) -> tuple[str, T] | None:
 def precedes(one: PodOutcome, other: PodOutcome) -> bool | None:
     """Whether a pod was decided before another one; None if the queue does not tell.
 
-    Pods that wait together are tried by priority, then in the order in which they entered the queue. A pod that was refused enters
-    it once more, at the time of the refusal (docs/spec/queue.md), but it is tried only after its backoff: it may be later than pods
-    that came after it.
+    Pods that wait together are tried by priority, then in the order in which they entered the queue. A pod that was
+    refused enters it once more, at the time of the refusal (docs/spec/queue.md), but it is tried only after its
+    backoff: it may be later than pods that came after it.
     """
     first, second = one.place, other.place
     if first is None or second is None:
@@ -375,7 +379,8 @@ def _is_nominated(old: Pod, new: Pod) -> bool:
 
 
 def is_given_up(old: Pod, new: Pod) -> bool:
-    """Whether a change of a pod shows that the decision on it has failed: its nomination has gone, or its condition says so."""
+    """Whether a change of a pod shows that the decision on it has failed: its nomination has gone, or its condition
+    says so."""
     if old.nominated_node_name and not new.nominated_node_name:
         return True
     before, after = old.condition("PodScheduled"), new.condition("PodScheduled")
@@ -383,5 +388,6 @@ def is_given_up(old: Pod, new: Pod) -> bool:
 
 
 def _prepares(pod: Pod) -> bool:
-    """Whether something may have to be prepared before the pod is bound. kube-scheduler then nominates its node first."""
+    """Whether something may have to be prepared before the pod is bound. kube-scheduler then nominates its node
+    first."""
     return bool(pod.template.volumes or pod.spec.resource_claims)

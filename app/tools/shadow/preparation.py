@@ -17,7 +17,8 @@ from app.state.scheduler_state import Change
 VOLUME_BINDING: Final = "VolumeBinding"
 DYNAMIC_RESOURCES: Final = "DynamicResources"
 
-#: By namespace/name of a claim: the name of the volume, nothing if one is made for it; or the devices, driver/pool/device.
+#: By namespace/name of a claim: the name of the volume, nothing if one is made for it; or the devices,
+#: driver/pool/device.
 Chosen = Mapping[str, frozenset[str]]
 
 

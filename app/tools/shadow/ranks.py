@@ -1,7 +1,8 @@
 """Whether the nodes that a scheduler chooses look like the best ones of a part of the nodes (percentageOfNodesToScore).
 
-A scheduler that looks at K of F feasible nodes chooses a node than which r others are better only if it looked at none of these: the
-probability is about (1 - K/F)^r. Over many decisions the ranks r are spread like that, and the best node is missed as often as that.
+A scheduler that looks at K of F feasible nodes chooses a node than which r others are better only if it looked at none
+of these: the probability is about (1 - K/F)^r. Over many decisions the ranks r are spread like that, and the best node
+is missed as often as that.
 """
 
 import math
@@ -11,13 +12,14 @@ import numpy as np
 
 from app.cycle.attempt import feasible_nodes_to_find
 
-#: A rank that is less probable is none of a sample: one in ten thousand decisions is taken for something else. The nodes that are looked
-#: at lie side by side in kube-scheduler's list, so that it is more where they are alike.
+#: A rank that is less probable is none of a sample: one in ten thousand decisions is taken for something else. The
+#: nodes that are looked at lie side by side in kube-scheduler's list, so that it is more where they are alike.
 _IMPROBABLE: Final = 1e-4
-#: -ln of the lowest probability that counts: a single outlier, which may have another reason, does not speak for all decisions.
+#: -ln of the lowest probability that counts: a single outlier, which may have another reason, does not speak for all
+#: decisions.
 _MOST: Final = 10.0
-#: Standard deviations, and outliers, by which the ranks of all decisions may be higher than those of a sample. Successive parts of the
-#: nodes are not independent: three would be passed too often.
+#: Standard deviations, and outliers, by which the ranks of all decisions may be higher than those of a sample.
+#: Successive parts of the nodes are not independent: three would be passed too often.
 _DEVIATIONS: Final = 4.0
 _OUTLIERS: Final = 1.0
 #: The best nodes were missed so seldom that it is less probable than this: no part of the nodes is looked at.
@@ -45,12 +47,14 @@ class RankHistory:
         self._number += 1
 
     def may_be_sampled(self, nodes: int, percentage: int, feasible: int, better: int) -> bool:
-        """Whether a node than which ``better`` are better may be the best of those that are looked at, as may be the earlier ones."""
+        """Whether a node than which ``better`` are better may be the best of those that are looked at, as may be the
+        earlier ones."""
         looked_at = feasible_nodes_to_find(nodes, percentage)
         return _is_plausible(looked_at, feasible, better) and self._are_plausible(looked_at)
 
     def highest_percentage(self, nodes: int, feasible: int, better: int) -> int:
-        """The highest percentageOfNodesToScore that may be the reason for a choice; 0 if none can, by this and the earlier ones."""
+        """The highest percentageOfNodesToScore that may be the reason for a choice; 0 if none can, by this and the
+        earlier ones."""
         if not better or not self._are_plausible(feasible_nodes_to_find(nodes, 1)):
             return 0
         for percentage in _PERCENTAGES:

@@ -64,7 +64,8 @@ def counts(message: str) -> _Counts:
 
 
 def plugins_of_message(theirs: str, ours: str) -> tuple[str, ...]:
-    """The plugins whose reasons are in one message only, or with other counts; those of all reasons without ``ours``."""
+    """The plugins whose reasons are in one message only, or with other counts; those of all reasons without
+    ``ours``."""
     there, here = counts(theirs), counts(ours)
     names = []
     for reason in {**there.by_reason, **here.by_reason}:

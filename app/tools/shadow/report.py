@@ -186,10 +186,13 @@ def _as_table(sheet: _Sheet) -> Table:
 
 
 _STYLE: Final = (
-    "body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:75rem;padding:0 1rem;color:#222;background:#fff}"
+    "body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:75rem;padding:0 "
+    "1rem;color:#222;background:#fff}"
     "table{border-collapse:collapse;margin:.5rem 0 1.5rem}td,th{padding:.2rem .8rem;border-bottom:1px solid #ddd;"
     "text-align:left;vertical-align:top}.sum{font-size:1.1rem;background:#f2f6fb;padding:.8rem 1rem}"
-    "@media(prefers-color-scheme:dark){body{background:#181a1d;color:#ddd}.sum{background:#22303f}td,th{border-color:#444}}"
+    ""
+    "@media(prefers-color-scheme:dark){body{background:#181a1d;color:#ddd}.sum{background:#22303f}"
+    "td,th{border-color:#444}}"
 )
 
 

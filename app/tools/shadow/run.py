@@ -64,8 +64,8 @@ from app.tools.shadow.world import ShadowWorld, make_world
 
 log = logging.getLogger(__name__)
 
-#: Seconds for which every change is held back, because watches of different kinds differ, and for which an outcome is while
-#: pods that were decided earlier show none.
+#: Seconds for which every change is held back, because watches of different kinds differ, and for which an outcome is
+#: while pods that were decided earlier show none.
 SHORTEST_DELAY: Final = 0.15
 LONGEST_DELAY: Final = 0.85
 #: A change that is not older, in seconds, is held back on purpose.

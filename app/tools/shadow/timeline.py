@@ -1,12 +1,12 @@
 """The changes around the moment at which a pod was decided: applied ones, which can be undone, and those to come.
 
-A scheduler decides a pod some time before its binding shows, and bindings of several pods are written side by side. So the
-table at the moment of the decision differs from the table at the moment of the binding: pods that were decided earlier may
-be bound later, and changes that were seen before the binding may have come after the decision.
+A scheduler decides a pod some time before its binding shows, and bindings of several pods are written side by side. So
+the table at the moment of the decision differs from the table at the moment of the binding: pods that were decided
+earlier may be bound later, and changes that were seen before the binding may have come after the decision.
 
-A Timeline holds the changes that have arrived until they are taken over (``ahead``), however long that takes; brings the outcomes
-among them into the order in which they were decided (``put_in_order``), so that the state is mostly that of the decision when an
-outcome is first (``ahead[0]``); and can undo those that were taken over lately (``behind``).
+A Timeline holds the changes that have arrived until they are taken over (``ahead``), however long that takes; brings
+the outcomes among them into the order in which they were decided (``put_in_order``), so that the state is mostly that
+of the decision when an outcome is first (``ahead[0]``); and can undo those that were taken over lately (``behind``).
 """
 
 import heapq
@@ -40,11 +40,12 @@ _SKEW: Final = 1.0
 #: Changes to come that are looked at, in number and in seconds after the first one: more than outcomes are held back.
 _NEAR: Final = 2000
 _NEAR_SECONDS: Final = 1.0
-#: Seconds after which a decision whose binding waits for something is taken to have failed, if nothing shows: the bindTimeoutSeconds
-#: of kube-scheduler, 600 s, and a minute.
+#: Seconds after which a decision whose binding waits for something is taken to have failed, if nothing shows: the
+#: bindTimeoutSeconds of kube-scheduler, 600 s, and a minute.
 _LONGEST_BINDING: Final = 660.0
-#: Two bindings may show in another order than they were decided in if not more seconds, or not more changes, lie between them. On a
-#: machine with 20 to 30 processes for 2 cores kube-scheduler 1.36.2 had bindings under way for more than 3 s.
+#: Two bindings may show in another order than they were decided in if not more seconds, or not more changes, lie
+#: between them. On a machine with 20 to 30 processes for 2 cores kube-scheduler 1.36.2 had bindings under way for more
+#: than 3 s.
 _IN_FLIGHT_SECONDS: Final = 10.0
 _IN_FLIGHT: Final = 1000
 #: Before all known places in the queue.
@@ -90,7 +91,8 @@ def _entry(number: int, at: float, change: Change, outcome: PodOutcome | None) -
 
 
 def decided_before(one: Entry, other: Entry) -> bool | None:
-    """Whether the queue says that the pod of one outcome was decided before that of the other; None if it says nothing."""
+    """Whether the queue says that the pod of one outcome was decided before that of the other; None if it says
+    nothing."""
     if one.outcome is None or other.outcome is None:
         return None
     return precedes(one.outcome, other.outcome)
@@ -99,7 +101,8 @@ def decided_before(one: Entry, other: Entry) -> bool | None:
 def may_be_later(change: Entry, outcome: PodOutcome) -> bool:
     """Whether an applied change may have come after the decision that ``outcome`` shows.
 
-    That decision came after the pod had entered the queue. Changes of other kinds arrive by other watches, at other times.
+    That decision came after the pod had entered the queue. Changes of other kinds arrive by other watches, at other
+    times.
     """
     if not outcome.queued:
         return True
@@ -120,7 +123,8 @@ class _Pending:
     def __init__(self) -> None:
         #: Those that are not near yet, in the order of arrival.
         self._far: Final[deque[Entry]] = deque()
-        #: By priority: heaps of place in the queue, number and entry. Those that were taken over are removed when they are first.
+        #: By priority: heaps of place in the queue, number and entry. Those that were taken over are removed when they
+        #: are first.
         self._near: Final[dict[int, list[tuple[QueuePosition, int, Entry]]]] = {}
         #: The numbers of all that are not taken over.
         self._numbers: Final[set[int]] = set()
@@ -148,7 +152,8 @@ class _Pending:
             heapq.heappush(self._near.setdefault(outcome.pod.priority, []), place)
 
     def first(self, entry: Entry, until: float) -> Entry:
-        """The decision that was made first, by the queue, among an outcome and those that have arrived ``until`` then (seconds)."""
+        """The decision that was made first, by the queue, among an outcome and those that have arrived ``until`` then
+        (seconds)."""
         while self._far and self._far[0].at <= until:
             self._push(self._far.popleft())
         found, outcome = entry, entry.outcome
@@ -258,7 +263,8 @@ class Timeline:
         return entry.outcome is not None and self._outcomes.awaits_earlier(entry.outcome)
 
     def awaits_bindings(self, entry: Entry, age: float) -> bool:
-        """Whether bindings may still show that were decided before that of an outcome, which arrived ``age`` seconds ago."""
+        """Whether bindings may still show that were decided before that of an outcome, which arrived ``age`` seconds
+        ago."""
         outcome = entry.outcome
         return outcome is not None and outcome.is_unordered and age < _IN_FLIGHT_SECONDS
 
@@ -310,7 +316,8 @@ class Timeline:
         return self._placed.after(entry)
 
     def in_flight(self, entry: Entry, nodes: Iterable[str], *, applied: bool) -> Iterator[Entry]:
-        """The decisions for some nodes whose binding may have been under way when that of an outcome was: either may have been first.
+        """The decisions for some nodes whose binding may have been under way when that of an outcome was: either may
+        have been first.
 
         ``applied``: of those that are applied, or of those to come.
         """
@@ -328,7 +335,8 @@ class Timeline:
                     yield other
 
     def lately(self, entry: Entry, nodes: Container[str]) -> Iterator[Entry]:
-        """The applied changes of some nodes, other than decisions, that may have come when the decision was made already."""
+        """The applied changes of some nodes, other than decisions, that may have come when the decision was made
+        already."""
         for other in reversed(self.behind):
             if not _side_by_side(other, entry) and other.number < entry.number:
                 return
@@ -338,8 +346,8 @@ class Timeline:
     def put_in_order(self) -> None:
         """Brings the pod that was decided first to the front, if the next entry is an outcome and the queue tells.
 
-        The decision on it came before that of the entry that was first: what arrived after that outcome was not seen. So the
-        state is that of the decision, or of a moment before. The changes of one object keep their order.
+        The decision on it came before that of the entry that was first: what arrived after that outcome was not seen.
+        So the state is that of the decision, or of a moment before. The changes of one object keep their order.
         """
         first = self._pending.first(self.ahead[0], self.ahead[0].at + _NEAR_SECONDS)
         if first is self.ahead[0]:
@@ -453,7 +461,8 @@ class Timeline:
         return sorted(found, key=lambda e: e.number)
 
     def _apply(self, entry: Entry) -> Sequence[Command]:
-        """Applies a change. A pod whose binding waits for something is put on its node, or taken out if that has failed."""
+        """Applies a change. A pod whose binding waits for something is put on its node, or taken out if that has
+        failed."""
         commands = self.state.apply(entry.change, entry.at)
         outcome = entry.outcome
         if outcome is not None and outcome.early:

@@ -1,8 +1,8 @@
 """Differences between versions of kube-scheduler that are known, and do not count as differences of a configuration.
 
 A shadow decides by the rules of the cluster's version, from 1.36 to 1.38, or by those of --emulated-version: then each
-decision that these rules change has their name (the upgrade preview). Clusters of other versions may decide otherwise for
-that reason alone.
+decision that these rules change has their name (the upgrade preview). Clusters of other versions may decide otherwise
+for that reason alone.
 """
 
 import re

@@ -111,7 +111,8 @@ def _alternatives(
     classes: Mapping[str, type],
     build: Callable[[PlainProfile, Collection[str]], Framework],
 ) -> list[Alternative]:
-    """For each plugin that is not as by default: the profile with the default for it; then with all of these defaults."""
+    """For each plugin that is not as by default: the profile with the default for it; then with all of these
+    defaults."""
     default = Loaded(Settings()).to_plain()[0]
     names = sorted(
         name

@@ -26,7 +26,10 @@ _MAX_SELECTORS: Final = 32
 _MAX_CONSTRAINTS: Final = 32
 _MAX_EXPRESSION: Final = 10 * 1024
 _ONE_KIND: Final = "exactly one of `exactly` or `firstAvailable` is required"
-_NO_SUCH_REQUEST: Final = "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'"
+_NO_SUCH_REQUEST: Final = (
+    "must be the name of a request in the claim or the name of a request and a subrequest "
+    "separated by '/'"
+)
 
 RequestNames = Mapping[str, set[str]]
 """Request -> the names of its alternatives."""
