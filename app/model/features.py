@@ -46,6 +46,12 @@ class Rule(enum.StrEnum):
     OwnEvents = "own-events"
     DeletedClaimsWake = "deleted-claims-wake"
     QuietDevices = "quiet-devices"
+    CountersOnce = "counters-once"
+    EveryDevice = "every-device"
+    EachDistinct = "each-distinct"
+    ConfigOnce = "config-once"
+    NamedDevices = "named-devices"
+    BindMountOptions = "bind-mount-options"
     DeviceTaintRules = "device-taint-rules"
     EmptyBudgetSelectors = "empty-budget-selectors"
     EmptySpreadSelectors = "empty-spread-selectors"
@@ -119,6 +125,30 @@ RULES: Final[Mapping[Rule, RuleFacts]] = {
         "DRADeviceTaintRules",
     ),
     Rule.QuietDevices: RuleFacts("1.37", "DynamicResources adds nothing when it cannot help"),
+    Rule.CountersOnce: RuleFacts(
+        "1.37",
+        "shared counters belong to one driver's pool; a device takes them once, and gives back what it does not use",
+        ("DynamicResources",),
+    ),
+    Rule.EveryDevice: RuleFacts(
+        "1.37",
+        "a request for all devices fails while one of them has too little capacity left",
+        ("DynamicResources",),
+    ),
+    Rule.EachDistinct: RuleFacts(
+        "1.37",
+        "distinctAttribute compares all devices, those for one request as well",
+        ("DynamicResources",),
+    ),
+    Rule.ConfigOnce: RuleFacts(
+        "1.37", "an allocation lists each configuration once, for all requests without their names"
+    ),
+    Rule.NamedDevices: RuleFacts("1.37", "the error of a device selector names the device"),
+    Rule.BindMountOptions: RuleFacts(
+        "1.37",
+        "a pod with bindMountOptions needs a node that declares VolumeBindMountOptions",
+        ("NodeDeclaredFeatures",),
+    ),
     Rule.EmptyBudgetSelectors: RuleFacts(
         "1.38",
         "a disruption budget with an empty selector protects every pod of its namespace",

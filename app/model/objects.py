@@ -218,6 +218,12 @@ class ContainerRestartRule(ObjectStruct, frozen=True):
     action: str = ""
 
 
+class VolumeMount(ObjectStruct, frozen=True):
+    """core/v1 VolumeMount."""
+
+    bind_mount_options: Few[str] | None = None
+
+
 class Container(ObjectStruct, frozen=True):
     """core/v1 Container, init containers included."""
 
@@ -227,6 +233,7 @@ class Container(ObjectStruct, frozen=True):
     ports: Ports[ContainerPort] | None = None
     restart_policy: str | None = None
     restart_policy_rules: Many[ContainerRestartRule] | None = None
+    volume_mounts: Many[VolumeMount] | None = None
 
 
 class GCEPersistentDisk(ObjectStruct, frozen=True):

@@ -12,6 +12,7 @@ from app.framework.handle import Handle
 from app.framework.interface import CycleState, Need, NodeLocal, Verdicts, changed, on_event, reject
 from app.framework.optional import IgnoresOtherPods
 from app.model.cluster_event import Action, Resource
+from app.model.features import Rule
 from app.model.objects import PodSpec
 from app.model.pod import Pod
 from app.model.status import SKIP, SUCCESS, Code, Status
@@ -25,13 +26,17 @@ ERR_REASON: Final = "node(s) didn't match Pod's required features"
 
 RESTART_ALL_CONTAINERS: Final = "RestartAllContainersOnContainerExits"
 USER_NAMESPACES_HOST_NETWORK: Final = "UserNamespacesHostNetworkSupport"
+VOLUME_BIND_MOUNT_OPTIONS: Final = "VolumeBindMountOptions"
 
 _NO_FEATURES: Final[frozenset[str]] = frozenset()
 _STATE: Final = "NodeDeclaredFeatures/filter"
 
 
-def required_features(spec: PodSpec) -> frozenset[str]:
-    """The features that a pod with this spec needs, as far as kube-scheduler infers them."""
+def required_features(spec: PodSpec, *, bind_mounts: bool = True) -> frozenset[str]:
+    """The features that a pod with this spec needs, as far as kube-scheduler infers them.
+
+    ``bind_mounts``: options of bind mounts need a feature, which is the rule of Kubernetes 1.37.
+    """
     features = set()
     containers = (*(spec.init_containers or ()), *spec.containers)
     rules = (rule for container in containers for rule in container.restart_policy_rules or ())
@@ -39,6 +44,9 @@ def required_features(spec: PodSpec) -> frozenset[str]:
         features.add(RESTART_ALL_CONTAINERS)
     if spec.host_network and spec.host_users is False:
         features.add(USER_NAMESPACES_HOST_NETWORK)
+    mounts = (mount for each in containers for mount in each.volume_mounts or ())
+    if bind_mounts and any(mount.bind_mount_options for mount in mounts):
+        features.add(VOLUME_BIND_MOUNT_OPTIONS)
     return frozenset(features)
 
 
@@ -84,10 +92,11 @@ class NodeDeclaredFeatures(NodeLocal, IgnoresOtherPods):
     def __init__(self, _args: object, handle: Handle) -> None:
         """Takes no arguments."""
         self._column: Final = _FeatureColumn(handle.table)
+        self._bind_mounts: Final = Rule.BindMountOptions in handle.features.rules
 
     def pre_filter(self, state: CycleState, pod: Pod) -> Status:
         """Skips pods that need no feature."""
-        required = required_features(pod.spec)
+        required = required_features(pod.spec, bind_mounts=self._bind_mounts)
         if not required:
             return SKIP
         state.write(_STATE, required)

@@ -34,6 +34,7 @@ from app.state.queue.recorder import QueueRecorder
 from app.state.scheduler_state import Change
 from app.state.view import View
 from app.wire.extender_v1 import Victims
+from app.wire.kube import decoder_for
 from tests.parity.cluster import Recorded
 from tests.parity.test_cases import Onlooker, judge
 
@@ -297,32 +298,125 @@ def quiet_devices(features: Features) -> str:
 
 def device_taint_rules(features: Features) -> str:
     """A claim for a device, of which there is one, and a DeviceTaintRule for its driver."""
-    driver, one = "gpu.example.com", {"name": "gpus"}
     taint = {"key": "broken", "effect": "NoSchedule"}
-    rule = {"deviceSelector": {"driver": driver}, "taint": taint}
-    pool = {"name": "a", "generation": 1, "resourceSliceCount": 1}
-    request = {
-        "name": "gpu",
-        "exactly": {"deviceClassName": "gpus", "count": 1, "allocationMode": "ExactCount"},
-    }
+    rule = {"deviceSelector": {"driver": DRIVER}, "taint": taint}
+    cluster = with_devices(features, [{"name": "d"}], requests=[asked()])
+    store(cluster, DeviceTaintRule, {"name": "broken"}, rule)
+    return feasible(cluster, CLAIMING)
+
+
+DRIVER = "gpu.example.com"
+#: A pod with the claim of ``with_devices``.
+CLAIMING = pod("p", resourceClaims=[{"name": "c", "resourceClaimName": "wanted"}])
+
+
+def asked(name: str = "gpu", count: int = 1, **more: Any) -> dict[str, Any]:
+    """A request; without a count for all devices."""
+    mode = {"allocationMode": "ExactCount", "count": count} if count else {"allocationMode": "All"}
+    return {"name": name, "exactly": {"deviceClassName": "gpus", **mode, **more}}
+
+
+def with_devices(
+    features: Features,
+    devices: list[dict[str, Any]],
+    *,
+    in_use: dict[str, Any] | None = None,
+    counters: dict[str, Any] | None = None,
+    **wanted: Any,
+) -> Recorded:
+    """A node with devices, what another claim has of them, and a claim that wants some."""
     cluster = world(features, {"Node": [node("a")]})
-    for kind, metadata, spec in (
-        (DeviceClass, one, {}),
-        (
-            ResourceSlice,
-            one,
-            {"driver": driver, "pool": pool, "nodeName": "a", "devices": [{"name": "d"}]},
-        ),
-        (DeviceTaintRule, one, rule),
-        (
-            ResourceClaim,
-            {**one, "namespace": "default", "uid": "u"},
-            {"devices": {"requests": [request]}},
-        ),
-    ):
-        made = msgspec.convert({"metadata": metadata, "spec": spec}, kind)
-        cluster.state.apply(Change(kind, None, made), 0.0)
-    return feasible(cluster, pod("p", resourceClaims=[{"name": "c", "resourceClaimName": "gpus"}]))
+    store(cluster, DeviceClass, {"name": "gpus"}, {})
+    pool = {"name": "a", "generation": 1, "resourceSliceCount": 2 if counters else 1}
+    where = {"driver": DRIVER, "pool": pool, "nodeName": "a"}
+    store(cluster, ResourceSlice, {"name": "devices"}, {**where, "devices": devices})
+    if counters:
+        shared = [{"name": "memory", "counters": counters}]
+        store(cluster, ResourceSlice, {"name": "counters"}, {**where, "sharedCounters": shared})
+    if in_use:
+        result = {"request": "gpu", "driver": DRIVER, "pool": "a", "shareID": "s", **in_use}
+        status = {"allocation": {"devices": {"results": [result]}}}
+        other = {"name": "other", "namespace": "default", "uid": "u-other"}
+        store(cluster, ResourceClaim, other, {"devices": {"requests": [asked()]}}, status)
+    metadata = {"name": "wanted", "namespace": "default", "uid": "u-wanted"}
+    store(cluster, ResourceClaim, metadata, {"devices": wanted})
+    return cluster
+
+
+def store(cluster: Recorded, kind: Any, metadata: Any, spec: Any, status: Any = None) -> None:
+    made = {"metadata": metadata, "spec": spec, **({"status": status} if status else {})}
+    item = decoder_for(kind).decode(msgspec.json.encode(made))
+    cluster.state.apply(Change(kind, None, item), 0.0)
+
+
+def counters_once(features: Features) -> str:
+    """A device that can be shared and takes 3 of 4 units of a counter; a claim shares it, and another one wants to."""
+    takes = [{"counterSet": "memory", "counters": {"gib": {"value": "3"}}}]
+    one = {"name": "d", "allowMultipleAllocations": True, "consumesCounters": takes}
+    cluster = with_devices(
+        features,
+        [one],
+        counters={"gib": {"value": "4"}},
+        in_use={"device": "d"},
+        requests=[asked()],
+    )
+    return feasible(cluster, CLAIMING)
+
+
+def every_device(features: Features) -> str:
+    """A claim for all devices, with one slot of each; of two devices with one slot one is in use."""
+    slot = {"allowMultipleAllocations": True, "capacity": {"slots": {"value": "1"}}}
+    cluster = with_devices(
+        features,
+        [{"name": "d", **slot}, {"name": "e", **slot}],
+        in_use={"device": "d", "consumedCapacity": {"slots": "1"}},
+        requests=[asked(count=0)],
+    )
+    return feasible(cluster, CLAIMING)
+
+
+def each_distinct(features: Features) -> str:
+    """A request for three devices with distinct attributes; the first and the third device are alike."""
+    devices = [
+        {"name": name, "attributes": {"numa": {"int": numa}}}
+        for name, numa in (("d", 0), ("e", 1), ("f", 0))
+    ]
+    distinct = [{"distinctAttribute": f"{DRIVER}/numa"}]
+    cluster = with_devices(features, devices, requests=[asked(count=3)], constraints=distinct)
+    return feasible(cluster, CLAIMING)
+
+
+def config_once(features: Features) -> str:
+    """The requests that are named in an allocation's configurations; a claim has one for both of its requests."""
+    requests, opaque = ["x", "y"], {"driver": DRIVER, "parameters": {}}
+    cluster = with_devices(
+        features,
+        [{"name": "d"}, {"name": "e"}],
+        requests=[asked(name) for name in requests],
+        config=[{"requests": requests, "opaque": opaque}],
+    )
+    attempt = cluster.attempt(cluster.pod(CLAIMING))
+    attempt.find()
+    claims = attempt.state.read("DynamicResources")
+    (found,) = claims.found[0].result.results(0)
+    return "; ".join(", ".join(each.requests or ("all",)) for each in found.devices.config)
+
+
+def named_devices(features: Features) -> str:
+    """The error when a selector reads an attribute that a device does not have."""
+    missing = [{"cel": {"expression": f'device.attributes["{DRIVER}"].model == "x"'}}]
+    cluster = with_devices(features, [{"name": "d"}], requests=[asked(selectors=missing)])
+    with pytest.raises(SchedulingError) as raised:
+        feasible(cluster, CLAIMING)
+    return str(raised.value)
+
+
+def bind_mount_options(features: Features) -> str:
+    """A container with a mount that has an option; the node does not declare that its kubelet knows such options."""
+    one = pod("p", volumes=[{"name": "tmp", "emptyDir": {}}])
+    mount = {"name": "tmp", "mountPath": "/tmp", "bindMountOptions": ["noexec"]}
+    one["spec"]["containers"][0]["volumeMounts"] = [mount]
+    return feasible(world(features, {"Node": [node("a")]}), one)
 
 
 def empty_budget_selectors(features: Features) -> str:
@@ -386,6 +480,12 @@ SCENARIOS: dict[Rule, Callable[[Features], str]] = {
     Rule.DeletedClaimsWake: deleted_claims_wake,
     Rule.QuietDevices: quiet_devices,
     Rule.DeviceTaintRules: device_taint_rules,
+    Rule.CountersOnce: counters_once,
+    Rule.EveryDevice: every_device,
+    Rule.EachDistinct: each_distinct,
+    Rule.ConfigOnce: config_once,
+    Rule.NamedDevices: named_devices,
+    Rule.BindMountOptions: bind_mount_options,
     Rule.EmptyBudgetSelectors: empty_budget_selectors,
     Rule.EmptySpreadSelectors: empty_spread_selectors,
     Rule.EmptyVictims: empty_victims,

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from app.cel.devices import Selectors
 from app.model.devices import AllocationResult, DeviceClass, ResourceClaim, ResourceSlice
+from app.model.features import Rule
 from app.model.status import Unfinished
 from app.plugins.dynamic_resources.budget import AllocationTimeout, Budget
 from app.plugins.dynamic_resources.constraints import UNKNOWN, AttributeValue
@@ -198,7 +199,7 @@ class _Kinds:
         return self._known_looks.setdefault(look, look)
 
     def _patterns(self, pools: VisiblePools) -> Iterator[Hashable]:
-        """For each attribute in constraints which devices have equal values."""
+        """For each attribute in constraints which devices have equal values, and their types."""
         if not self.query.attributes:
             return
         known = self._multi_node_values
@@ -210,7 +211,9 @@ class _Kinds:
         ]
         for one in zip(*values, strict=True):
             numbers: dict[AttributeValue, Hashable] = {None: None, UNKNOWN: UNKNOWN}
-            yield tuple([numbers.setdefault(each, len(numbers)) for each in one])
+            yield tuple(
+                [numbers.setdefault(each, (len(numbers), each and each[0])) for each in one]
+            )
 
     def answer(self, rows: Rows, claims: Sequence[ResourceClaim], budget: Budget) -> Answers:
         """The kinds (int32[n]) and codes (int8[n]) of the rows, and the answers by kind. Searches where no answer is
@@ -311,7 +314,7 @@ class AllocatorResult:
 class Allocator:
     """Finds devices for claims. It follows changes of nodes, slices, classes and allocations itself.
 
-    ``share_id`` creates the id of a share of a device that several claims can have.
+    ``share_id`` creates the id of a share of a device that several claims can have; ``rules`` are those that hold.
     """
 
     def __init__(
@@ -323,11 +326,13 @@ class Allocator:
         selectors: Selectors,
         *,
         share_id: Callable[[], str],
+        rules: frozenset[Rule] = frozenset(),
     ) -> None:
         self._table: Final = table
         self._classes: Final = classes
         self._selectors: Final = selectors
         self._share_id: Final = share_id
+        self._rules: Final = rules
         self._inventory: Final = Inventory(table, slices, allocated)
         self._kinds: Final[OrderedDict[bytes, _Kinds]] = OrderedDict()
         self._classes_at = -1
@@ -364,7 +369,7 @@ class Allocator:
         key = _encode(asked)
         kinds = self._kinds.get(key)
         if kinds is None:
-            query = Query(asked, self._classes, self._selectors)
+            query = Query(asked, self._classes, self._selectors, self._rules)
             kinds = self._kinds[key] = _Kinds(query, self._inventory)
             if len(self._kinds) > _MAX_QUERIES:
                 self._kinds.popitem(last=False)

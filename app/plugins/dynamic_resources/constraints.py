@@ -2,16 +2,16 @@
 share.
 
 An attribute constraint demands equal or distinct attributes of a claim's devices (KEP-4381, KEP-5075). As in
-kube-scheduler, a distinct constraint remembers one value per request: of several devices for one request only the
-last one counts, and none once one of them is removed.
+kube-scheduler 1.36, a distinct constraint remembers one value per request: of several devices for one request only the
+last one counts, and none once one of them is removed. From 1.37 on it remembers the value of each device.
 
-Counters are shared by the partitions of a device (KEP-4815). As in kube-scheduler, pools of the same name have one
+Counters are shared by the partitions of a device (KEP-4815). As in kube-scheduler 1.36, pools of the same name have one
 account, whatever their driver. What is left of it is taken from the first of these pools from which a device is
-tried; counters that the account does not have are not limited.
+tried; counters that the account does not have are not limited. From 1.37 on each pool has an account of its own.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Final, Protocol
 
 from app.model.devices import Device, DeviceAttribute, DeviceConstraint
@@ -102,6 +102,32 @@ class DistinctAttribute:
         self._count -= 1
 
 
+class EachDistinct:
+    """As DistinctAttribute by the rules of Kubernetes 1.37: the values of all devices count, in the order they came.
+
+    As there, a value of another type than an earlier one is not compared with the rest.
+    """
+
+    __slots__ = ("_values",)
+
+    def __init__(self) -> None:
+        self._values: Final[list[tuple[str, str | int]]] = []
+
+    def add(self, _request: int, value: AttributeValue) -> bool:
+        if value is None:
+            return False
+        for known in self._values:
+            if known in {UNKNOWN, value}:
+                return False
+            if known[0] != value[0]:
+                break
+        self._values.append(value)
+        return True
+
+    def remove(self, _request: int) -> None:
+        self._values.pop()
+
+
 def attribute_of(constraint: DeviceConstraint) -> str | None:
     """The full name of a constraint's attribute; None for a constraint of an unknown kind."""
     if constraint.match_attribute is not None:
@@ -109,9 +135,11 @@ def attribute_of(constraint: DeviceConstraint) -> str | None:
     return constraint.distinct_attribute
 
 
-def start(constraint: DeviceConstraint) -> AttributeConstraint:
-    """The state of a constraint before the first device."""
-    return DistinctAttribute() if constraint.match_attribute is None else MatchAttribute()
+def start(constraint: DeviceConstraint, *, each_distinct: bool) -> AttributeConstraint:
+    """The state of a constraint before the first device. ``each_distinct``: the rule of Kubernetes 1.37."""
+    if constraint.match_attribute is not None:
+        return MatchAttribute()
+    return EachDistinct() if each_distinct else DistinctAttribute()
 
 
 # ---------------------------------------------------------------- counters
@@ -131,14 +159,16 @@ class _Account:
 
 
 class SharedCounters:
-    """What a search consumes of shared counters, in addition to what is in use."""
+    """What a search consumes of shared counters, in addition to what is in use: by the key of an account."""
 
     __slots__ = ("_accounts",)
 
     def __init__(self) -> None:
-        self._accounts: Final[dict[str, _Account]] = {}
+        self._accounts: Final[dict[Hashable, _Account]] = {}
 
-    def consume(self, pool: str, consumes: Consumption, left: Mapping[CounterName, int]) -> bool:
+    def consume(
+        self, pool: Hashable, consumes: Consumption, left: Mapping[CounterName, int]
+    ) -> bool:
         """Consumes counters for a device of a pool. False, and no change, if not enough is left.
 
         ``left`` has the amounts that were left before the search, in nano-units.
@@ -155,7 +185,7 @@ class SharedCounters:
         self.release(pool, consumes)
         return False
 
-    def release(self, pool: str, consumes: Consumption) -> None:
+    def release(self, pool: Hashable, consumes: Consumption) -> None:
         """Gives back what a device consumed."""
         consumed = self._accounts[pool].consumed
         for name, amount in consumes:

@@ -114,6 +114,7 @@ class ClaimFilter:
             cluster.devices.allocated,
             Selectors(),
             share_id=lambda: str(uuid.UUID(bytes=rng.bytes(16), version=4)),
+            rules=handle.features.rules,
         )
 
     # ------------------------------------------------------------ PreFilter

@@ -92,22 +92,24 @@ class ViewUsage:
     """What is in use of a PoolView, by the positions of its offers.
 
     ``taken`` has the positions of devices that are allocated exclusively, ``consumed`` nano-units of the capacity of
-    shared devices by position (in the order of the capacities' names), ``left`` nano-units of every shared counter.
-    ``key`` is equal for equal usage.
+    shared devices by position (in the order of the capacities' names), ``left`` nano-units of every shared counter,
+    ``shared`` the positions of devices of which a claim has a share. ``key`` is equal for equal usage.
     """
 
-    __slots__ = ("consumed", "key", "left", "taken")
+    __slots__ = ("consumed", "key", "left", "shared", "taken")
 
     def __init__(
         self,
         taken: frozenset[int],
         consumed: Mapping[int, tuple[int, ...]],
         left: Mapping[CounterName, int],
+        shared: frozenset[int] = frozenset(),
     ) -> None:
         self.taken: Final = taken
         self.consumed: Final = consumed
         self.left: Final = left
-        self.key: Final = (taken, tuple(sorted(consumed.items())), tuple(left.values()))
+        self.shared: Final = shared
+        self.key: Final = (taken, tuple(sorted(consumed.items())), tuple(left.values()), shared)
 
 
 class PoolView:
@@ -174,7 +176,8 @@ class PoolView:
             if name in place:
                 capacities = self.offers[place[name]].traits.capacities
                 consumed[place[name]] = capacities.in_use(amounts)
-        return ViewUsage(taken, consumed, self._left(use))
+        shared = frozenset([place[name] for name in use.shares if name in place])
+        return ViewUsage(taken, consumed, self._left(use), shared)
 
     def _left(self, use: PoolUse) -> Mapping[CounterName, int]:
         """What the devices that are allocated, on any node, leave of the counters. Amounts can be negative."""

@@ -20,6 +20,7 @@ from app.model.devices import (
     DeviceTaint,
     ExactDeviceRequest,
 )
+from app.model.features import Rule
 from app.plugins.dynamic_resources.budget import AllocationTimeout, Budget
 from app.plugins.dynamic_resources.capacity import CapacityAmount
 from app.plugins.dynamic_resources.constraints import AttributeValue, attribute_of, look_up
@@ -30,12 +31,26 @@ from app.state.lister import Lister
 
 class SelectorFault(NamedTuple):
     """A selector that failed for a device. ``device_class`` is the class that has the selector, "" if the claim has
-    it."""
+    it; ``place`` its index there."""
 
     device_class: str
+    place: int
+    compiling: bool
     text: str
 
+    def message(self, claim: str, device: str) -> str:
+        """What is said about it; ``device`` is named at a runtime error, unless it is ""."""
+        owner = f"class {self.device_class}" if self.device_class else f"claim {claim}"
+        if self.compiling:
+            return f"{owner}: selector #{self.place}: CEL compile error: {self.text}"
+        if not device:
+            return f"{owner}: selector #{self.place}: CEL runtime error: {self.text}"
+        hint = _HINT if _NO_KEY in self.text else ""
+        return f"{owner}: selector #{self.place} on device {device}: CEL runtime error: {self.text}{hint}"
 
+
+_NO_KEY: Final = "no such key:"
+_HINT: Final = ". consider using CEL optional chaining (.? followed by orValue()) or guarding the check with has() for optional fields"
 #: Whether the selectors accept a device, or the one that failed.
 SelectorResult = bool | SelectorFault
 
@@ -201,7 +216,10 @@ class Query:
         asked: Sequence[DeviceClaim],
         classes: Lister[DeviceClass],
         selectors: Selectors,
+        rules: frozenset[Rule] = frozenset(),
     ) -> None:
+        #: Those of app.model.features that hold.
+        self.rules: Final = rules
         self.claims: Final = [ClaimQuery(n, each, classes) for n, each in enumerate(asked)]
         self.requests: Final[list[RequestQuery]] = [
             each for claim in self.claims for own in claim.requests for each in own
@@ -305,9 +323,8 @@ class Query:
                 ):
                     return False
             except DeviceSelectorError as error:
-                kind = "compile" if error.compiling else "runtime"
                 return SelectorFault(
-                    test.device_class, f"selector #{test.place}: CEL {kind} error: {error}"
+                    test.device_class, test.place, compiling=error.compiling, text=str(error)
                 )
         return reachable
 

@@ -4,6 +4,8 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
+import msgspec
+
 from app.model.devices import (
     AllocatedConfiguration,
     AllocationResult,
@@ -12,6 +14,7 @@ from app.model.devices import (
     DeviceResults,
     ResourceClaim,
 )
+from app.model.features import Rule
 from app.model.objects import NodeSelector, NodeSelectorTerm, Quantity
 from app.model.selectors import Requirement
 from app.plugins.dynamic_resources.pools import Offer, PoolView
@@ -66,7 +69,10 @@ def _result(
     share_id: Callable[[], str],
 ) -> AllocationResult:
     results = tuple([_device(query, found, share_id) for found in chosen])
-    config = (*_class_config(picks), *_claim_config(own_config, picks))
+    once = Rule.ConfigOnce in query.rules
+    config = (*_class_config(picks), *_claim_config(own_config, picks, once=once))
+    if once:
+        config = tuple([_without_names(each, picks) for each in config])
     return AllocationResult(
         DeviceResults(results or None, config or None), _node_selector(chosen, node_name)
     )
@@ -113,14 +119,27 @@ def _class_config(picks: Iterable[RequestQuery]) -> Iterator[AllocatedConfigurat
 
 
 def _claim_config(
-    config: Iterable[DeviceConfiguration], picks: Sequence[RequestQuery]
+    config: Iterable[DeviceConfiguration], picks: Sequence[RequestQuery], *, once: bool
 ) -> Iterator[AllocatedConfiguration]:
-    """The claim's own configuration. One that names requests is repeated for each of them that was allocated."""
+    """The claim's own configuration. One that names requests is repeated for each of them that was allocated.
+
+    ``once``: not repeated, which is the rule of Kubernetes 1.37.
+    """
     for each in config:
         named = set(each.requests or ())
         times = sum(not named.isdisjoint(request.names) for request in picks) if named else 1
-        for _ in range(times):
+        for _ in range(min(times, 1) if once else times):
             yield AllocatedConfiguration(_FROM_CLAIM, each.requests or None, each.opaque)
+
+
+def _without_names(
+    config: AllocatedConfiguration, picks: Iterable[RequestQuery]
+) -> AllocatedConfiguration:
+    """A configuration for all requests does not name them: none stands for all."""
+    named = config.requests or ()
+    if not named or any(request.names.isdisjoint(named) for request in picks):
+        return config
+    return msgspec.structs.replace(config, requests=None)
 
 
 # ---------------------------------------------------------------- nodes

@@ -16,6 +16,7 @@ from collections.abc import Hashable, Sequence
 from typing import Final, NamedTuple
 
 from app.model.devices import MAX_RESULTS, ResourceClaim
+from app.model.features import Rule
 from app.plugins.dynamic_resources.budget import AllocationTimeout, Budget
 from app.plugins.dynamic_resources.constraints import (
     AttributeConstraint,
@@ -158,12 +159,21 @@ class DeviceSearch:
             for number, usage in enumerate(node.usages)
             for place, amounts in usage.consumed.items()
         }
+        #: The devices of which claims have shares.
+        self._shared: Final = {
+            node.first[number] + place
+            for number, usage in enumerate(node.usages)
+            for place in usage.shared
+        }
+        self._exact: Final = Rule.CountersOnce in query.rules
         self._constraints: Final[list[list[AttributeConstraint]]] = []
         self._counters: Final = SharedCounters()
         #: The claims for which this search has taken a device, by the device's position.
         self._taking: Final[defaultdict[int, set[int]]] = defaultdict(set)
         #: The capacities of shared devices that this search has taken, by the device's position.
         self._taking_capacity: Final[dict[int, list[int]]] = {}
+        #: How many shares of a device this search has taken, by the device's position; with ``_exact``.
+        self._sharing: Final[defaultdict[int, int]] = defaultdict(int)
         self._results: Final[list[list[tuple[int, int]]]] = [[] for _ in query.claims]
         self._picks: Final = [[own[0] for own in claim.requests] for claim in query.claims]
         self._stack: Final[list[_ClaimEnd | _Choice | _Slot]] = []
@@ -209,7 +219,10 @@ class DeviceSearch:
                 )
             if claim.constraint_error is not None:
                 raise AllocationError(f"claim {self._claims[number].key}{claim.constraint_error}")
-            self._constraints.append([start(each) for each in claim.constraints])
+            each_distinct = Rule.EachDistinct in self._query.rules
+            self._constraints.append(
+                [start(each, each_distinct=each_distinct) for each in claim.constraints]
+            )
 
     def _prepare_request(self, request: RequestQuery) -> int:
         """Finds the candidates of a request. Returns the number of devices that it needs."""
@@ -232,6 +245,7 @@ class DeviceSearch:
                 )
             )
             return request.count
+        fits = self._could_fit if Rule.EveryDevice in self._query.rules else self._fits
         everything: list[int] = []
         for view, first in zip(node.views, node.first, strict=True):
             if view.state is not PoolState.USABLE:
@@ -246,7 +260,7 @@ class DeviceSearch:
             everything += [
                 position
                 for position in range(first, first + len(view.offers))
-                if self._selectable(request, number, position) and self._fits(number, position)
+                if self._selectable(request, number, position) and fits(number, position)
             ]
         self._candidates.append(everything)
         self._faulty.append(False)
@@ -256,13 +270,15 @@ class DeviceSearch:
         """Whether trying a device in vain changes nothing, so that a device with the same key does not have to be
         tried.
 
-        As in kube-scheduler, not everything is given back: see ``_take``, ``_give_back`` and DistinctAttribute.
+        As in kube-scheduler 1.36, not everything is given back: see ``_take``, ``_give_back`` and DistinctAttribute.
         """
         for number, request in enumerate(self._query.requests):
             kinds = self._query.claims[request.claim].constraints
             distinct = any(kinds[place].match_attribute is None for place in request.constraints)
             if distinct and self._wanted[number] > 1:
                 return False
+        if self._exact:
+            return True
         return not any(map(self._may_leave_trace, set(self._node.profiles)))
 
     def _may_leave_trace(self, profile: DeviceProfile) -> bool:
@@ -281,11 +297,18 @@ class DeviceSearch:
     def _selectable(self, request: RequestQuery, number: int, position: int) -> bool:
         verdict = self._node.profiles[position].verdicts[number]
         if isinstance(verdict, SelectorFault):
-            owner = f"class {verdict.device_class}"
-            if not verdict.device_class:
-                owner = f"claim {self._claims[request.claim].key}"
-            raise AllocationError(f"{owner}: {verdict.text}")
+            device = self._node.name(position) if Rule.NamedDevices in self._query.rules else ""
+            raise AllocationError(verdict.message(self._claims[request.claim].key, device))
         return verdict
+
+    def _could_fit(self, number: int, position: int) -> bool:
+        """Whether the device's capacities would be enough if nothing of them were in use."""
+        profile = self._node.profiles[position]
+        needs = profile.needs[number]
+        limits = profile.traits.capacities.limits
+        return needs is not None and all(
+            amount <= limit for amount, limit in zip(needs, limits, strict=True)
+        )
 
     def _fits(self, number: int, position: int) -> bool:
         """Whether enough of the device's capacities is left."""
@@ -396,8 +419,8 @@ class DeviceSearch:
         """Equal for devices between which the search makes no difference, if it has not touched them."""
         node = self._node
         profile = node.profiles[position]
-        account = node.views[node.view_of[position]].key[1] if profile.traits.consumes else ""
-        in_use = position in self._taken, self._consumed.get(position)
+        account = self._account(position) if profile.traits.consumes else ""
+        in_use = position in self._taken, position in self._shared, self._consumed.get(position)
         return profile, node.values[position], account, in_use
 
     def _is_in_vain(self, slot: _Slot, position: int) -> bool:
@@ -440,8 +463,8 @@ class DeviceSearch:
     def _take(self, request: RequestQuery, number: int, position: int, *, must: bool) -> bool:
         """Takes a device for a request, if it is available.
 
-        As in kube-scheduler, counters that were consumed are not given back if a later check fails, and values that
-        were added to constraints are not removed if the capacity does not suffice.
+        As in kube-scheduler 1.36, counters that were consumed are not given back if a later check fails, and values that
+        were added to constraints are not removed if the capacity does not suffice. With ``_exact`` both are.
         """
         profile = self._node.profiles[position]
         shared, taking = profile.traits.shared, self._taking.get(position, ())
@@ -450,15 +473,22 @@ class DeviceSearch:
                 return False
         elif position in self._taken or taking:
             return False
-        if not self._consume(profile, position) or not profile.tolerated[number]:
+        if not self._consume(profile, position):
             return False
-        if not self._constrain(request, position, must=must):
+        if not profile.tolerated[number] or not self._constrain(request, position, must=must):
+            if self._exact:
+                self._release(profile, position)
             return False
         if not shared:
             self._taking[position].add(request.claim)
         if not self._fits(number, position):
+            if self._exact:
+                self._taking[position].discard(request.claim)
+                self._unconstrain(request)
+                self._release(profile, position)
             return False
         if shared:
+            self._sharing[position] += 1
             needs = profile.needs[number] or ()
             known = self._taking_capacity.get(position)
             if known is None:
@@ -471,12 +501,26 @@ class DeviceSearch:
     def _consume(self, profile: DeviceProfile, position: int) -> bool:
         """Consumes the device's counters. Further shares of a device that is in use consume nothing."""
         consumes = profile.traits.consumes
-        in_use = position in self._consumed or position in self._taking_capacity
-        if not consumes or (profile.traits.shared and in_use):
+        if not consumes or (profile.traits.shared and self._is_shared(position)):
             return True
-        view = self._node.view_of[position]
-        left = self._node.usages[view].left
-        return self._counters.consume(self._node.views[view].key[1], consumes, left)
+        left = self._node.usages[self._node.view_of[position]].left
+        return self._counters.consume(self._account(position), consumes, left)
+
+    def _is_shared(self, position: int) -> bool:
+        """Whether a share of the device is in use; up to 1.36 only if it has a capacity."""
+        if self._exact:
+            return position in self._shared or self._sharing.get(position, 0) > 0
+        return position in self._consumed or position in self._taking_capacity
+
+    def _account(self, position: int) -> Hashable:
+        """The account of a device's counters: that of its driver's pool, or up to 1.36 of all pools of this name."""
+        key = self._node.views[self._node.view_of[position]].key
+        return key if self._exact else key[1]
+
+    def _release(self, profile: DeviceProfile, position: int) -> None:
+        """Gives back the counters of a device, unless a share of it is still in use."""
+        if profile.traits.consumes and not (profile.traits.shared and self._is_shared(position)):
+            self._counters.release(self._account(position), profile.traits.consumes)
 
     def _constrain(self, request: RequestQuery, position: int, *, must: bool) -> bool:
         constraints = self._constraints[request.claim]
@@ -493,20 +537,25 @@ class DeviceSearch:
                 return False
         return True
 
-    def _give_back(self, request: RequestQuery, number: int, position: int) -> None:
-        """Undoes ``_take``, except for the counters of shared devices."""
-        profile = self._node.profiles[position]
+    def _unconstrain(self, request: RequestQuery) -> None:
         for place in request.constraints:
             self._constraints[request.claim][place].remove(request.place)
+
+    def _give_back(self, request: RequestQuery, number: int, position: int) -> None:
+        """Undoes ``_take``, up to 1.36 except for the counters of shared devices."""
+        profile = self._node.profiles[position]
+        self._unconstrain(request)
         self._taking[position].discard(request.claim)
         self._results[request.claim].pop()
         if not profile.traits.shared:
-            if profile.traits.consumes:
-                view = self._node.views[self._node.view_of[position]]
-                self._counters.release(view.key[1], profile.traits.consumes)
+            self._release(profile, position)
             return
+        self._sharing[position] -= 1
+        if self._exact:
+            self._release(profile, position)
         needs, known = profile.needs[number], self._taking_capacity[position]
         if needs:
             known[:] = [total - amount for total, amount in zip(known, needs, strict=True)]
-            if not any(known):
-                del self._taking_capacity[position]
+        in_use = self._sharing[position] > 0 if self._exact else not needs or any(known)
+        if not in_use:
+            del self._taking_capacity[position]

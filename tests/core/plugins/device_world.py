@@ -7,6 +7,7 @@ import numpy as np
 
 from app.cel.devices import Selectors
 from app.model.devices import DeviceClass, ResourceClaim, ResourceSlice
+from app.model.features import OLDEST, Features
 from app.model.objects import Node
 from app.plugins.dynamic_resources.allocator import (
     ALLOCATED,
@@ -133,7 +134,8 @@ class Patience:
 class DeviceWorld:
     """Nodes, slices, classes and what is in use of the devices."""
 
-    def __init__(self, *slices, nodes=("n1",), classes=()):
+    def __init__(self, *slices, nodes=("n1",), classes=(), version=OLDEST):
+        self.rules = Features.of(version).rules
         self.table = NodeTable()
         self.slices, self.classes = Lister(), Lister()
         self.in_use = AllocatedState()
@@ -154,6 +156,7 @@ class DeviceWorld:
             self.in_use,
             Selectors(),
             share_id=lambda: f"share-{next(numbers)}",
+            rules=self.rules,
         )
 
     def allocate(self, *claims, on="n1", budget=None):

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.model.devices import AllocationResult
+from app.model.gates import VERSIONS
 from app.model.quantity import parse
 from tests.core.plugins.device_world import (
     DRIVER,
@@ -115,14 +116,17 @@ def partitions(draw):
 
 @settings(deadline=None)
 @given(
+    version=st.sampled_from(VERSIONS),
     devices=partitions(),
     rounds=st.lists(st.lists(st.integers(1, 3), min_size=1, max_size=2), max_size=5),
     slots=st.integers(1, 4),
     release=st.integers(0, 10),
 )
-def test_nothing_is_used_twice_or_beyond_what_there_is(devices, rounds, slots, release):
+def test_nothing_is_used_twice_or_beyond_what_there_is(version, devices, rounds, slots, release):
     world = DeviceWorld(
-        slice_of("counters", sharedCounters=SETS, count=2), slice_of("devices", *devices, count=2)
+        slice_of("counters", sharedCounters=SETS, count=2),
+        slice_of("devices", *devices, count=2),
+        version=version,
     )
     held = []
     for number, counts in enumerate(rounds):
