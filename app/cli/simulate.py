@@ -55,7 +55,9 @@ class _Command(click.Command):
 @_PATHS("--workload", required=True, help="Manifests of the workload to place; may be repeated.")
 @click.option("--config", type=_FILE, help="KubeSchedulerConfiguration; all defaults without.")
 @node_flags
-@click.option("--extenders", is_flag=True, help="Call the extenders, which may reserve things.")
+@click.option(
+    "--extenders", is_flag=True, help="Ask the extenders that have a dryRun, in that form."
+)
 @click.option(
     "--port", type=PORT, default=0, help="Port of the embedded API server, for extenders."
 )

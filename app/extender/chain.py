@@ -114,12 +114,15 @@ class ExtenderChain:
         extenders: Sequence[HTTPExtender],
         sink: events.Sink = events.ignore,
         shadows: Sequence[HTTPExtender] = (),
+        dry_runs: Sequence[HTTPExtender] = (),
     ) -> None:
-        """``shadows`` are not called by the chain, only kept and closed.
+        """``shadows`` and ``dry_runs`` are not called by the chain, only kept and closed.
 
         Raises ExtenderConfigError when two extenders might both be asked to bind the same pod."""
         self.extenders: Final = tuple(sorted(extenders, key=lambda e: e.ignorable))
         self.shadows: Final = tuple(shadows)
+        #: Clients of ``extenders`` for dry runs (app.extender.dry_run).
+        self.dry_runs: Final = tuple(dry_runs)
         #: The extenders of both kinds.
         self.all: Final = (*self.extenders, *self.shadows)
         self._emit: Final = sink
@@ -318,7 +321,7 @@ class ExtenderChain:
 
     async def close(self) -> None:
         """Closes the connections of all extenders."""
-        for extender in self.all:
+        for extender in (*self.all, *self.dry_runs):
             await extender.close()
 
     def _asked(self, pod: Pod, verb: Verb, known: KnownAnswers | None) -> Sequence[HTTPExtender]:

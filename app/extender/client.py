@@ -3,7 +3,7 @@
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 from typing import Any, Final, Generic, TypeVar
 from urllib.parse import urlsplit
@@ -80,10 +80,14 @@ class HTTPExtender:
         may_call: Callable[[], bool] = lambda: True,
         labels_of: LabelsOf = lambda _namespace: None,
         places: Places | None = None,
+        ahead: "HTTPExtender | None" = None,
     ) -> None:
         """``places`` at its server, shared with the other extenders there; ``memory`` for large answers is shared with other extenders; ``may_call`` is asked right before each call.
 
         ``labels_of`` a namespace is asked if the configuration has a namespace selector.
+
+        ``ahead``: all calls are dry runs of this extender. They wait until its server has room beside other calls, are
+        not made unless its breaker is closed, and neither its breaker nor its limit learns from them.
 
         Raises ExtenderConfigError if the configuration does not allow calls.
         """
@@ -103,10 +107,15 @@ class HTTPExtender:
         self._urls: Final = {verb: config.url(verb) for verb in Verb if config.path(verb)}
         #: The last answer to each verb, if it is not large.
         self._last_answer: Final[dict[Verb, _LastAnswer]] = {}
+        self._ahead: Final = ahead
         #: Held during a call if only one may be in progress.
-        self._turn: Final = asyncio.Lock() if config.serial else None
+        self.turn: Final[asyncio.Lock | None] = (
+            ahead.turn if ahead is not None else asyncio.Lock() if config.serial else None
+        )
+        if ahead is not None:
+            places = ahead.places
         #: What is in progress at its server: attempts, which take a place before they call, and bindings and preemptions.
-        self.places: Final = places or Places(
+        self.places: Final[Places] = places or Places(
             ConcurrencyLimit(fixed=config.fixed_limit, timeout=config.timeout)
         )
         self._limit = 0
@@ -143,6 +152,8 @@ class HTTPExtender:
 
     def holds_back(self, verb: Verb) -> bool:
         """Whether the breaker would hold back a call."""
+        if self._ahead is not None and self._ahead.state(verb) is not State.CLOSED:
+            return True
         return self._breakers[verb].holds_back(asyncio.get_running_loop().time())
 
     async def filter(self, args: ExtenderArgs) -> FilterAnswer:
@@ -284,9 +295,9 @@ class HTTPExtender:
 
     async def _ask(self, call: "_Call", question: "_Question[A, T]") -> T:
         """The judged answer; waits for its turn if only one call may be in progress. Raises ExtenderError."""
-        if self._turn is None:
+        if self.turn is None and self._ahead is None:
             return await self._observed(call, question)
-        async with self._turn:
+        async with self._behind(), self.turn or nullcontext():
             return await self._observed(call, question)
 
     async def _observed(self, call: "_Call", question: "_Question[A, T]") -> T:
@@ -294,7 +305,7 @@ class HTTPExtender:
         started = now()
         admission = self._admit(call, started)
         self._emit(events.CallStarted(self.name, call.verb))
-        limited = call.verb in _LIMITED
+        limited = call.verb in _LIMITED and self._ahead is None
         counted = self.places.limit.begin(call.verb, started) if limited else None
         try:
             return await self._exchange(call, question)
@@ -319,7 +330,10 @@ class HTTPExtender:
 
     @asynccontextmanager
     async def _place(self) -> AsyncIterator[None]:
-        """A place at the server, for a call outside of attempts."""
+        """A place at the server, for a call outside of attempts; ``_behind`` has that of a dry run."""
+        if self._ahead is not None:
+            yield
+            return
         places, now = self.places, asyncio.get_running_loop().time
         if places.waiting or not places.take_outside(now()):
             freed = asyncio.get_running_loop().create_future()
@@ -335,6 +349,27 @@ class HTTPExtender:
         finally:
             places.give_back_outside(now())
 
+    @asynccontextmanager
+    async def _behind(self) -> AsyncIterator[None]:
+        """For a dry run: room at the server that no other call needs."""
+        if self._ahead is None:
+            yield
+            return
+        places, now = self.places, asyncio.get_running_loop().time
+        if places.behind or not places.take_behind(now()):
+            freed = asyncio.get_running_loop().create_future()
+            places.behind[freed] = partial(_set, freed)
+            try:
+                await freed
+            except asyncio.CancelledError:
+                if places.behind.pop(freed, None) is None:
+                    places.give_back_behind(now())
+                raise
+        try:
+            yield
+        finally:
+            places.give_back_behind(now())
+
     def _count(self, call: "_Call", counted: CallInProgress, now: float) -> None:
         """Tells the limit that a call has ended."""
         limit, answered = self.places.limit, None
@@ -344,7 +379,7 @@ class HTTPExtender:
             answered = True
         before = limit.limit
         limit.end(counted, now, answered=answered)
-        if limit.limit > before or self.places.waiting:
+        if limit.limit > before or self.places.waiting or self.places.behind:
             self.places.admit(now)
         if limit.limit != self._limit:
             self._limit = limit.limit
@@ -403,7 +438,8 @@ class HTTPExtender:
     def _admit(self, call: "_Call", now: float) -> Admission:
         breaker = self._breakers[call.verb]
         before = breaker.state
-        admission = breaker.admit(now)
+        held = self._ahead is not None and self.holds_back(call.verb)
+        admission = Admission.HELD_BACK if held else breaker.admit(now)
         if breaker.state is not before:
             self._emit(events.BreakerChanged(self.name, call.verb, breaker.state))
         if admission is Admission.HELD_BACK:

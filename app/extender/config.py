@@ -90,6 +90,20 @@ class ManagedResource:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class DryRunConfig:
+    """How an extender is asked without reserving anything: the paths that are called, empty for those that are not."""
+
+    filter_verb: str = ""
+    prioritize_verb: str = ""
+    preempt_verb: str = ""
+    #: Whether it gets names; None: as otherwise.
+    node_cache_capable: bool | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.filter_verb or self.prioritize_verb or self.preempt_verb)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ExtenderConfig:
     """One entry of extenders[], with the options that kube-scheduler's schema does not have."""
 
@@ -126,6 +140,9 @@ class ExtenderConfig:
     answers_for_template: bool = False
     #: Its answers are compared with the decisions and not obeyed.
     shadow: bool = False
+    dry_run: DryRunConfig = DryRunConfig()
+    #: Whether this is the configuration for dry runs of an extender that is called otherwise as well.
+    beside: bool = False
     #: Reject a configuration that would use TLS without verifying the server.
     require_verified_tls: bool = False
     #: Bytes of an unpacked answer at most. 256 MiB hold 5000 whole nodes of 50 KB, more than any known cluster has, and keep a
@@ -138,7 +155,22 @@ class ExtenderConfig:
     @property
     def name(self) -> str:
         """The extender's name in messages and metrics: its URL prefix, without a password."""
-        return redacted(self.url_prefix)
+        return redacted(self.url_prefix) + " (dry run)" * self.beside
+
+    def for_dry_runs(self) -> "ExtenderConfig":
+        """With the verbs that reserve nothing, and no others."""
+        dry, names = self.dry_run, self.dry_run.node_cache_capable
+        return dataclasses.replace(
+            self,
+            filter_verb=dry.filter_verb,
+            prioritize_verb=dry.prioritize_verb,
+            preempt_verb=dry.preempt_verb,
+            bind_verb="",
+            release_verb="",
+            group_verb="",
+            node_cache_capable=self.node_cache_capable if names is None else names,
+            beside=not self.shadow,
+        )
 
     @property
     def fixed_limit(self) -> int:

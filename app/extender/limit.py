@@ -166,7 +166,7 @@ class ConcurrencyLimit:
 
 
 class Places:
-    """What is in progress at a server, within its limit; calls outside of attempts come before attempts.
+    """What is in progress at a server, within its limit; calls outside of attempts come first, dry runs last.
 
     An assumed pod holds its room, and its binding ends its work: it goes first. There are no more bindings than attempts led to, so
     attempts do not starve.
@@ -176,8 +176,12 @@ class Places:
         self.limit: Final = limit
         #: Bindings and preemptions in progress.
         self._outside = 0
+        #: Dry runs in progress, which are in addition to ``limit.used``.
+        self._behind = 0
         #: Calls that wait for a place, in order.
         self.waiting: Final[dict[object, Callable[[], None]]] = {}
+        #: Dry runs that wait, in order.
+        self.behind: Final[dict[object, Callable[[], None]]] = {}
         #: Whether attempts wait for a place, and what is called when one may begin.
         self.refused = False
         self.opened: Callable[[], None] = lambda: None
@@ -212,8 +216,27 @@ class Places:
     def give_back(self, now: float) -> None:
         """An attempt has ended."""
         self.limit.used -= 1
-        if self.refused or self.waiting:
+        if self.refused or self.waiting or self.behind:
             self.admit(now)
+
+    def take_behind(self, now: float) -> bool:
+        """Whether a dry run can begin now, and begins: in one place of those that are free, or in half of them.
+
+        No other call waits for it: it is in addition to those.
+        """
+        limit = self.limit
+        if self.waiting or limit.silent(now):
+            return False
+        free = limit.limit - limit.used
+        if self._behind >= (free + 1) // 2:
+            return False
+        self._behind += 1
+        return True
+
+    def give_back_behind(self, now: float) -> None:
+        """A dry run has ended."""
+        self._behind -= 1
+        self._admit_behind(now)
 
     def admit(self, now: float) -> None:
         """Lets the first calls that wait begin, then attempts."""
@@ -222,3 +245,8 @@ class Places:
         if self.refused and self.left(now) > 0:
             self.refused = False
             self.opened()
+        self._admit_behind(now)
+
+    def _admit_behind(self, now: float) -> None:
+        while self.behind and self.take_behind(now):
+            self.behind.pop(next(iter(self.behind)))()

@@ -5,7 +5,13 @@ from urllib.parse import urlsplit
 
 from app.extender.chain import ExtenderChain
 from app.extender.client import HTTPExtender
-from app.extender.config import BreakerSettings, ExtenderConfig, TLSConfig, Verb
+from app.extender.config import (
+    BreakerSettings,
+    DryRunConfig,
+    ExtenderConfig,
+    TLSConfig,
+    Verb,
+)
 from app.extender.events import Sink
 from app.extender.interest import LabelsOf
 from app.extender.limit import ConcurrencyLimit, Places
@@ -33,23 +39,34 @@ def make_chain(
 ) -> ExtenderChain:
     """The chain of configured extenders; ``may_call`` is asked right before each call, ``labels_of`` is for namespaces.
 
-    The second sink is for extenders in shadow. Raises ExtenderConfigError.
+    The second sink is for extenders in shadow and for dry runs. Raises ExtenderConfigError.
     """
-    extenders: list[HTTPExtender] = []
-    places = _places(settings)
-    shadows: list[HTTPExtender] = []
-    for config in extender_configs(settings):
-        made = HTTPExtender(
+
+    def make(config: ExtenderConfig, ahead: HTTPExtender | None = None) -> HTTPExtender:
+        dry = config.shadow or ahead is not None
+        return HTTPExtender(
             config,
-            sink=sinks[config.shadow],
+            sink=sinks[dry],
             may_call=may_call,
-            # Large answers of a shadow must not take the places of others.
-            memory=AnswerMemory(0) if config.shadow else memory,
+            # Large answers to a dry run must not take the places of others.
+            memory=AnswerMemory(0) if dry else memory,
             labels_of=labels_of,
-            places=None if config.shadow else places[_server(config)],
+            places=None if dry else places[_server(config)],
+            ahead=ahead,
         )
-        (shadows if config.shadow else extenders).append(made)
-    return ExtenderChain(extenders, sinks[0], shadows)
+
+    places = _places(settings)
+    extenders: list[HTTPExtender] = []
+    shadows: list[HTTPExtender] = []
+    dry_runs: list[HTTPExtender] = []
+    for config in extender_configs(settings):
+        if config.shadow:
+            shadows.append(make(config.for_dry_runs()))
+            continue
+        extenders.append(make(config))
+        if config.dry_run:
+            dry_runs.append(make(config.for_dry_runs(), ahead=extenders[-1]))
+    return ExtenderChain(extenders, sinks[0], shadows, dry_runs)
 
 
 def _places(settings: Settings) -> dict[tuple[str, str], Places]:
@@ -96,6 +113,7 @@ def _config(extender: Extender, options: ExtenderOptions, settings: Settings) ->
         group_verb=options.group_verb,
         answers_for_template=options.answers_for_template,
         shadow=options.shadow,
+        dry_run=to_struct(options.dry_run, DryRunConfig),
         require_verified_tls=settings.extension.refuse_insecure_tls,
     )
 
@@ -125,10 +143,13 @@ def wants_whole_nodes(chain: ExtenderChain) -> bool:
     """Whether any extender is sent complete Node objects."""
     return any(
         not e.config.node_cache_capable and (e.supports(Verb.FILTER) or e.supports(Verb.PRIORITIZE))
-        for e in chain.all
+        for e in (*chain.all, *chain.dry_runs)
     )
 
 
 def wants_whole_victims(chain: ExtenderChain) -> bool:
     """Whether any extender is sent the complete Pod objects of preemption victims."""
-    return any(not e.config.node_cache_capable and e.supports(Verb.PREEMPT) for e in chain.all)
+    return any(
+        not e.config.node_cache_capable and e.supports(Verb.PREEMPT)
+        for e in (*chain.all, *chain.dry_runs)
+    )

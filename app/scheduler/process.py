@@ -495,7 +495,7 @@ class Process:
             _DESCRIPTORS_OF_PROCESS
             + watches
             + self._settings.extension.max_bindings_in_flight
-            + config.parallelism * len(chain.extenders)
+            + config.parallelism * (len(chain.extenders) + len(chain.dry_runs))
             + MAX_CALLS * len(chain.shadows)
         )
         have = self._limits.descriptors

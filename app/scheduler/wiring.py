@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from app.extender.chain import ExtenderChain
+from app.extender.dry_run import DryRuns
 from app.framework.args import Profile
 from app.framework.runner import Framework
 from app.kube.informer import Informer, InformerStatistics, wait_synced
@@ -147,6 +148,8 @@ class Scheduler:
         names = [extender.name for extender in chain.all]
         self.retries: Final = ExtenderRetries(self.parts, names, self._telemetry.extender_reports)
         self.shadows: Final = self._make_shadows(profiles)
+        #: The extenders, for questions.
+        self.dry_runs: Final = DryRuns(chain)
         self.kubelet_rejections: Final = KubeletRejections(
             api.transport, self._spawn, leads=api.may_write
         )

@@ -64,12 +64,17 @@ def advise_extension(
 def _odd_options(path: Path, options: ExtenderOptions, extender: Extender) -> Findings:
     ignored = ", ".join(r.name for r in extender.managed_resources if r.ignored_by_scheduler)
     asked = extender.filter_verb or extender.prioritize_verb or options.group_verb
+    asks = extender.filter_verb or extender.prioritize_verb or extender.preempt_verb
     if options.release_verb and not asked:
         text = (
             "the extender has neither a filterVerb nor a prioritizeVerb: it hears of no placement"
         )
         yield Finding((*path, "releaseVerb"), text)
+    yield from _odd_dry_runs((*path, "dryRun"), options, extender)
     if options.shadow:
+        if asks and not options.dry_run.verbs:
+            text = "is never called: dryRun does not name the verbs that reserve nothing"
+            yield Finding((*path, "shadow"), text)
         if options.release_verb:
             yield Finding((*path, "shadow"), "the releaseVerb of a shadow is never called")
         if options.group_verb:
@@ -83,6 +88,23 @@ def _odd_options(path: Path, options: ExtenderOptions, extender: Extender) -> Fi
         field = "podSelector" if options.pod_selector != LabelSelector() else "namespaceSelector"
         text = f"nothing checks {ignored} of pods that are not selected (ignoredByScheduler)"
         yield Finding((*path, field), text)
+
+
+def _odd_dry_runs(path: Path, options: ExtenderOptions, extender: Extender) -> Findings:
+    dry = options.dry_run
+    names = dry.node_cache_capable
+    reserves = {"serial: true": options.serial is True, "releaseVerb": bool(options.release_verb)}
+    named = " and ".join(name for name, given in reserves.items() if given)
+    same_form = names is None or names == extender.node_cache_capable
+    counts = same_form and not options.shadow
+    if named and counts and dry.filter_verb and dry.filter_verb == extender.filter_verb:
+        verb = "are" if " and " in named else "is"
+        text = f"is the call that counts, and {named} {verb} for extenders that reserve in it"
+        yield Finding((*path, "filterVerb"), text)
+    if dry.verbs and not dry.filter_verb and extender.filter_verb:
+        yield Finding((*path, "filterVerb"), "is missing: a dry run does not filter")
+    if dry.verbs and not dry.prioritize_verb and extender.prioritize_verb:
+        yield Finding((*path, "prioritizeVerb"), "is missing: a dry run does not prioritize")
 
 
 def _odd_extender(path: Path, extender: Extender, group_verb: str) -> Findings:

@@ -183,6 +183,10 @@ def _extender(configured: ConfiguredExtender) -> str:
     ]
     facts += ["ignorable"] * extender.ignorable + ["serial"] * bool(options.serial)
     facts += ["one answer for equal pods of a group"] * options.answers_for_template
+    if options.dry_run.verbs:
+        form = {True: ", names", False: ", whole nodes", None: ""}
+        paths = ", ".join(options.dry_run.verbs.values())
+        facts.append(f"dry run: {paths}{form[options.dry_run.node_cache_capable]}")
     facts += ["shadow: its answers are compared, not obeyed"] * options.shadow
     if extender.managed_resources:
         facts.append(f"for {', '.join(resource.name for resource in extender.managed_resources)}")

@@ -44,6 +44,29 @@ class BreakerOptions(Model):
     """The longest pause. Default: 60s."""
 
 
+class DryRunOptions(Model):
+    """How an extender is asked without reserving anything. What is not named is not called."""
+
+    filter_verb: Str = ""
+    """Path that filters and reserves nothing; the filterVerb itself if that reserves nothing. Default: none."""
+    prioritize_verb: Str = ""
+    """Path that prioritizes and reserves nothing. Default: none."""
+    preempt_verb: Str = ""
+    """Path that is asked about victims and reserves nothing. Default: none."""
+    node_cache_capable: Bool | None = None
+    """True: names are sent; false: whole nodes. Default: as otherwise."""
+
+    @property
+    def verbs(self) -> dict[str, str]:
+        """The paths by the name of their field, without those that are not given."""
+        given = {
+            "filterVerb": self.filter_verb,
+            "prioritizeVerb": self.prioritize_verb,
+            "preemptVerb": self.preempt_verb,
+        }
+        return {field: path for field, path in given.items() if path}
+
+
 class ExtenderOptions(Model):
     """Additions to the extenders of one urlPrefix."""
 
@@ -73,6 +96,8 @@ class ExtenderOptions(Model):
     an extender that reserves. Default: false."""
     shadow: Bool = False
     """Call it in the background and compare its answers with the decisions, without obeying them. Default: false."""
+    dry_run: DryRunOptions = DryRunOptions.model_construct()
+    """How what-if questions, simulate and shadow ask it. Default: not at all."""
 
     @property
     def selects(self) -> bool:

@@ -302,7 +302,8 @@ def validate_extension(
     if (bindings := extension.max_bindings_in_flight) <= 0:
         yield invalid(("maxBindingsInFlight",), bindings, "must be greater than zero")
     yield from _bodies(("extenderBodies",), extension.extender_bodies)
-    known = {trimmed(extender.url_prefix) for extender in config.extenders}
+    extenders = {trimmed(extender.url_prefix): extender for extender in config.extenders}
+    known = set(extenders)
     profiles = [profile.scheduler_name for profile in config.profiles]
     seen: set[str] = set()
     for index, options in enumerate(extension.extenders):
@@ -317,6 +318,7 @@ def validate_extension(
         yield from validate_selector((*path, "namespaceSelector"), options.namespace_selector)
         yield from _profile_names((*path, "profiles"), options.profiles, profiles)
         yield from _shared_answers((*path, "answersForTemplate"), options)
+        yield from _dry_runs((*path, "dryRun"), options, extenders.get(prefix))
         seen.add(prefix)
 
 
@@ -327,6 +329,24 @@ def _shared_answers(path: Path, options: ExtenderOptions) -> Findings:
     if options.answers_for_template and named:
         detail = f"is for extenders that reserve nothing, and {named} is for extenders that reserve: remove one of them"
         yield invalid(path, True, detail)
+
+
+def _dry_runs(path: Path, options: ExtenderOptions, extender: Extender | None) -> Findings:
+    """Dry runs are of verbs that the extender has."""
+    dry = options.dry_run
+    if dry.node_cache_capable is not None and not dry.verbs:
+        detail = "says how a dry run is asked, and no verb is named: name a filterVerb beside it"
+        yield invalid((*path, "nodeCacheCapable"), dry.node_cache_capable, detail)
+    if extender is None:
+        return
+    usual = {
+        "filterVerb": extender.filter_verb or options.group_verb,
+        "prioritizeVerb": extender.prioritize_verb or options.group_verb,
+        "preemptVerb": extender.preempt_verb,
+    }
+    for field, value in dry.verbs.items():
+        if not usual[field]:
+            yield invalid((*path, field), value, f"the extender has no {field}")
 
 
 def _bodies(path: Path, bodies: ExtenderBodies) -> Findings:

@@ -201,10 +201,11 @@ def scheduler(
         **settings,
     }
     file = folder / "scheduler.yaml"
+    dry = {"filterVerb": tried["filterVerb"]}
     second = {
         "apiVersion": "aiokube-scheduler.io/v1alpha1",
         "kind": "AiokubeSchedulerConfiguration",
-        "extenders": [{"urlPrefix": tried["urlPrefix"], "shadow": True}],
+        "extenders": [{"urlPrefix": tried["urlPrefix"], "shadow": True, "dryRun": dry}],
     }
     file.write_text(yaml.safe_dump_all([first, second]))
     arguments = ["app", "run", f"--config={file}", f"--secure-port={port}"]

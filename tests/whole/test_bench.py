@@ -67,8 +67,9 @@ def test_two_schedulers_in_turn_on_a_live_cluster(tmp_path: Path) -> None:
 
 def test_extenders_in_shadow_that_fail_change_no_decision() -> None:
     ways = ("", "never", "crash", "nonsense")
+    shadow = {"shadow": True, "dryRun": {"filterVerb": "filter", "prioritizeVerb": "prioritize"}}
     options = [f"--extender={way}" for way in ways]
-    done = bench("--nodes=20", "--pods=100", *options, '--extender-options={"shadow": true}')
+    done = bench("--nodes=20", "--pods=100", *options, f"--extender-options={json.dumps(shadow)}")
     assert done.returncode == 0, done.stderr
     assert len({result["decisions"] for result in results(done)}) == 1
     lines = [line for line in done.stdout.splitlines() if line.startswith("ours / ")]

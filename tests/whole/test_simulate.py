@@ -158,11 +158,18 @@ def test_the_page_is_written_and_the_progress_kept_apart(done):
     assert "Traceback" not in result.stderr
 
 
+def dry_run(url, verb="filter"):
+    """The second document: this extender's filter reserves nothing."""
+    head = "apiVersion: aiokube-scheduler.io/v1alpha1\nkind: AiokubeSchedulerConfiguration\n"
+    return f"---\n{head}extenders: [{{urlPrefix: '{url}', dryRun: {{filterVerb: {verb}}}}}]\n"
+
+
 def test_everything_is_placed_on_nodes_made_up(tmp_path):
     config = tmp_path / "config.yaml"
     extender = "[{urlPrefix: 'http://127.0.0.1:1', filterVerb: filter, managedResources: ["
     extender += "{name: example.com/licence, ignoredByScheduler: true}]}]"
-    config.write_text(f"{HEAD}profiles: [{{schedulerName: mine}}]\nextenders: {extender}\n")
+    first = f"{HEAD}profiles: [{{schedulerName: mine}}]\nextenders: {extender}\n"
+    config.write_text(first + dry_run("http://127.0.0.1:1"))
     limits = {"resources": {"limits": {"example.com/licence": "1"}}}
     container = {"name": "c", "image": "i"} | limits
     template = {"schedulerName": "mine", "containers": [container]}
@@ -278,7 +285,8 @@ def test_nothing_is_left_when_it_is_interrupted(tmp_path):
     # An extender that does not answer keeps it from coming to an end.
     with socket.create_server(("127.0.0.1", 0)) as extender:
         url = f"http://127.0.0.1:{extender.getsockname()[1]}"
-        config.write_text(f"{HEAD}extenders: [{{urlPrefix: '{url}', filterVerb: f}}]\n")
+        first = f"{HEAD}extenders: [{{urlPrefix: '{url}', filterVerb: f}}]\n"
+        config.write_text(first + dry_run(url, "f"))
         arguments = ["app", "simulate", "--nodes=1", "--workload", given]
         arguments += ["--config", str(config), "--extenders"]
         process = Process(arguments, tmp_path / "log")

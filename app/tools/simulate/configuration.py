@@ -1,6 +1,6 @@
-"""Adapts the user's configuration to a simulation: no extenders by default.
+"""Adapts the user's configuration to a simulation: no extenders by default, and dry runs of them if requested.
 
-Extenders are left out unless requested, because real ones reserve things while they filter.
+Real extenders reserve things while they filter. One without a dry run is left out.
 """
 
 from collections.abc import Iterable
@@ -38,7 +38,7 @@ class Configured(NamedTuple):
     @property
     def calls_extenders(self) -> bool:
         """Whether any extender is called."""
-        return bool(self.settings.configuration.extenders)
+        return any(options.dry_run.verbs for _, options in self.settings.extenders)
 
 
 def configured(file: Path | None, *, extenders: bool) -> Configured:
@@ -52,10 +52,38 @@ def configured(file: Path | None, *, extenders: bool) -> Configured:
     if problems:
         raise ConfigurationError(problems, source=loaded.source, warnings=loaded.warnings)
     settings = loaded.settings
-    names = tuple(extender.url_prefix for extender in settings.configuration.extenders)
-    left_out = () if extenders else names
+    left_out = tuple(
+        extender.url_prefix
+        for extender, options in settings.extenders
+        if not (extenders and options.dry_run.verbs)
+    )
     warnings = tuple(warning.render(loaded.source) for warning in loaded.warnings)
-    return Configured(_without_extenders(settings) if left_out else settings, left_out, warnings)
+    adapted = _with_dry_runs(settings) if extenders else _without_extenders(settings)
+    return Configured(adapted, left_out, warnings)
+
+
+def _with_dry_runs(settings: Settings) -> Settings:
+    """The settings with the verbs of dry runs in place of those that reserve.
+
+    An extender without a dry run keeps no verb: NodeResourcesFit still leaves resources to it.
+    """
+    extenders, options = [], []
+    for extender, given in settings.extenders:
+        dry = given.dry_run
+        names = dry.node_cache_capable
+        changes = {
+            "filter_verb": dry.filter_verb,
+            "prioritize_verb": dry.prioritize_verb,
+            "preempt_verb": dry.preempt_verb,
+            "bind_verb": "",
+            "node_cache_capable": extender.node_cache_capable if names is None else names,
+        }
+        extenders.append(extender.model_copy(update=changes))
+        if given.url_prefix:
+            options.append(given.model_copy(update={"release_verb": "", "group_verb": ""}))
+    changed = _changed(settings, {"extenders": tuple(extenders)})
+    extension = settings.extension.model_copy(update={"extenders": tuple(options)})
+    return Settings(changed.configuration, extension)
 
 
 def _without_extenders(settings: Settings) -> Settings:

@@ -267,7 +267,7 @@ def test_an_extender_that_reserves_is_asked_about_each_pod(option, named):
 def test_odd_release_verbs():
     text = with_extension(
         "extenders: [{urlPrefix: http://a, bindVerb: b}, {urlPrefix: http://b, filterVerb: f}]\n",
-        "extenders:\n- {urlPrefix: http://a, releaseVerb: r}\n- {urlPrefix: http://b, releaseVerb: r, shadow: true}\n",
+        "extenders:\n- {urlPrefix: http://a, releaseVerb: r}\n- {urlPrefix: http://b, releaseVerb: r, shadow: true, dryRun: {filterVerb: f}}\n",
     )
     assert warnings(text) == [
         "8: extenders[0].releaseVerb: the extender has neither a filterVerb nor a prioritizeVerb: it hears of no placement",
@@ -284,3 +284,60 @@ def test_the_bind_verb_of_a_shadow_is_not_called():
         "3: extenders: several extenders have a bindVerb; kube-scheduler refuses this",
         "7: extenders[0].shadow: the bindVerb of a shadow is never called",
     ]
+
+
+_PLAIN = "extenders: [{urlPrefix: http://a, filterVerb: f, prioritizeVerb: p, weight: 1}]\n"
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (
+            "{nodeCacheCapable: false}",
+            "8: extenders[0].dryRun.nodeCacheCapable: Invalid value: false: says how a dry run is asked, and no verb is named: "
+            "name a filterVerb beside it",
+        ),
+        (
+            "{filterVerb: f, preemptVerb: x}",
+            '8: extenders[0].dryRun.preemptVerb: Invalid value: "x": the extender has no preemptVerb',
+        ),
+    ],
+)
+def test_dry_runs_that_cannot_be_asked(given, expected):
+    text = with_extension(_PLAIN, f"extenders:\n- {{urlPrefix: http://a, dryRun: {given}}}\n")
+    assert mistakes(text) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("dryRun: {filterVerb: f, prioritizeVerb: p}", []),
+        ("shadow: true, dryRun: {filterVerb: f, prioritizeVerb: p}, serial: true", []),
+        ("dryRun: {filterVerb: other, prioritizeVerb: p}, releaseVerb: r", []),
+        ("dryRun: {filterVerb: f, prioritizeVerb: p, nodeCacheCapable: true}, serial: true", []),
+        (
+            "dryRun: {filterVerb: f, prioritizeVerb: p}, serial: true, releaseVerb: r",
+            [
+                "8: extenders[0].dryRun.filterVerb: is the call that counts, and serial: true and releaseVerb are for extenders "
+                "that reserve in it"
+            ],
+        ),
+        (
+            "dryRun: {prioritizeVerb: p}",
+            ["8: extenders[0].dryRun.filterVerb: is missing: a dry run does not filter"],
+        ),
+        (
+            "dryRun: {filterVerb: f}",
+            ["8: extenders[0].dryRun.prioritizeVerb: is missing: a dry run does not prioritize"],
+        ),
+        (
+            "shadow: true",
+            [
+                "8: extenders[0].shadow: is never called: dryRun does not name the verbs that reserve nothing"
+            ],
+        ),
+    ],
+)
+def test_warnings_about_dry_runs(given, expected):
+    text = with_extension(_PLAIN, f"extenders:\n- {{urlPrefix: http://a, {given}}}\n")
+    assert warnings(text) == expected

@@ -42,10 +42,11 @@ def test_configurations(text):
         assert isinstance(config, ExtenderConfig)
         return
     urls = [extender["urlPrefix"] for extender in documents[0].get("extenders", ())]
+    verbs = {"filterVerb": "filter", "prioritizeVerb": "prioritize"}
     first = {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": KIND,
-        "extenders": [{"urlPrefix": url, "filterVerb": "filter"} for url in urls],
+        "extenders": [{"urlPrefix": url, **verbs, "weight": 1} for url in urls],
     }
     configs = extender_configs(load(yaml.safe_dump_all([first, *documents])).settings)
     options = documents[0].get("extenders", ())

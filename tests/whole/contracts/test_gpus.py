@@ -139,16 +139,20 @@ async def test_hami_refuses_while_a_node_is_locked(certificate):
     only_names(hami)
 
 
-async def test_hami_gets_no_nodes_as_a_shadow_either(certificate):
+async def test_hami_keeps_nothing_for_a_shadow(certificate):
+    """Whole nodes are a dry run to it: it names a node, and gives it to nobody."""
     hami = HAMi()
-    shadow = "extenders:\n- {urlPrefix: URL0, shadow: true}\n"
+    dry = "dryRun: {filterVerb: filter, nodeCacheCapable: false}"
+    shadow = f"extenders:\n- {{urlPrefix: URL0, shadow: true, {dry}}}\n"
     config = HAMI.replace("  bindVerb: bind\n", "").replace("ignoredByScheduler: true", "")
     nodes = lambda w: w.nodes(["a", "b"], resources={"nvidia.com/gpu": "4"})  # noqa: E731
     async with running(config, hami, tls=certificate, extension=shadow, prepare=nodes) as world:
         world.pod("p", {"nvidia.com/gpu": "1"}, **HAMI_POD)
         await world.bound(1)
         await world.until("the shadow was asked", lambda: hami.of("filter"))
-    only_names(hami)
+        assert "hami.io/vgpu-node" not in world.get("p")["metadata"].get("annotations", {})
+    assert all(call.value["Nodes"]["items"] for call in hami.of("filter"))
+    assert hami.kept == {}
 
 
 async def test_hami_gets_no_nodes_when_a_call_is_repeated(certificate):

@@ -30,6 +30,7 @@ kind: AiokubeSchedulerConfiguration
 extenders:
 - urlPrefix: https://licences.example
   serial: true
+  dryRun: {{filterVerb: filter-dryrun, nodeCacheCapable: true}}
 """
 
 
@@ -54,6 +55,36 @@ def test_extenders_are_kept_with_their_secrets_when_wanted(file):
     assert extender.tls_config.key_pem == b"key"
     assert options.serial is True
     assert found.left_out == ()
+
+
+def test_extenders_are_asked_by_their_dry_run_and_by_nothing_else(tmp_path):
+    path = tmp_path / "config.yaml"
+    second = FULL.partition("---")[2].replace(
+        "dryRun: {", "releaseVerb: r\n  groupVerb: g\n  dryRun: {"
+    )
+    first = FULL.partition("---")[0].replace(
+        "  filterVerb: filter", "  filterVerb: filter\n  bindVerb: b"
+    )
+    first += "- {urlPrefix: http://reserves.example, filterVerb: f, prioritizeVerb: p, weight: 1}\n"
+    path.write_text(f"{first}---{second}")
+    found = configured(path, extenders=True)
+    assert found.left_out == ("http://reserves.example",)
+    (one, options), (other, none) = found.settings.extenders
+    assert (one.filter_verb, one.bind_verb, one.node_cache_capable) == ("filter-dryrun", "", True)
+    assert (options.release_verb, options.group_verb, options.serial) == ("", "", True)
+    assert [other.filter_verb, other.prioritize_verb, none.url_prefix] == ["", "", ""]
+    ignored = found.settings.ignored_by_scheduler("one")
+    assert ignored == {"example.com/licence", "example.com/a"}
+
+
+def test_extenders_without_a_dry_run_are_not_asked(tmp_path):
+    path = tmp_path / "config.yaml"
+    path.write_text(
+        FULL.replace("  dryRun: {filterVerb: filter-dryrun, nodeCacheCapable: true}\n", "")
+    )
+    found = configured(path, extenders=True)
+    assert found.left_out == ("https://licences.example",)
+    assert not found.calls_extenders
 
 
 def test_without_extenders_their_resources_stay_unchecked(file):
