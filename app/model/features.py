@@ -285,8 +285,11 @@ def read_gates(text: str | None) -> dict[str, bool]:
     """
     values: dict[str, bool] = {}
     for part in filter(None, map(str.strip, (text or "").split(","))):
-        name, equals, value = part.removeprefix("kube:").partition("=")
-        name, value = name.strip(), value.strip()
+        name, equals, value = part.partition("=")
+        component, colon, own = name.partition(":")
+        if colon and component.strip() != "kube":
+            raise FeaturesError(f"component not registered: {component.strip()}")
+        name, value = (own if colon else name).strip(), value.strip()
         if not equals:
             raise FeaturesError(f"missing bool value for {name}")
         if value not in TRUE | FALSE:

@@ -175,6 +175,8 @@ class Pod(msgspec.Struct, frozen=True, eq=False, gc=False):
     start_time: float | None = None
     #: The pod's resources if its status differs from its spec (in-place resize), else None.
     resized: PodResources | None = None
+    #: Its resources by the rule of another version for a resize, if they differ; only a shadow asks for it.
+    otherwise: PodResources | None = None
     #: status.resourceClaimStatuses: the claims created for this pod.
     claim_statuses: tuple[PodResourceClaimStatus, ...] = ()
     #: Text of status.extendedResourceClaimStatus, compared for changes only.

@@ -61,13 +61,22 @@ NAMES: Final = frozenset({"Pod", "Node", *(kind.__name__ for kind in _OTHERS)})
 
 
 def pods(
-    *, keep_raw: KeepRaw | bool, keep_bound_raw: bool, features: Features = RECORDED
+    *,
+    keep_raw: KeepRaw | bool,
+    keep_bound_raw: bool,
+    features: Features = RECORDED,
+    theirs: Features | None = None,
 ) -> ResourceKind[Pod]:
-    """Pods that have not ended; their JSON is kept where extenders need it (see PodDecoder)."""
+    """Pods that have not ended; their JSON is kept where extenders need it (see PodDecoder).
+
+    ``theirs``: rules that a shadow compares with its own.
+    """
+    changed = () if theirs is None else features.changed_to(theirs)
     decoder = PodDecoder(
         keep_raw=keep_raw,
         keep_bound_raw=keep_bound_raw,
         sums_of_resize=Rule.SumsOfResize in features.rules,
+        otherwise=Rule.SumsOfResize in changed,
     )
     return ResourceKind("Pod", "/api/v1/pods", decoder, LIVE_PODS)
 

@@ -160,7 +160,8 @@ class PodDecoder(ObjectDecoder[Pod]):
 
     ``keep_raw`` says whether to keep the JSON of a pod with this template and these labels that has no node yet (for
     extenders), ``keep_bound_raw`` keeps that of the others (for the victims of a preemption that an extender wants to
-    see whole); both as strip_for_extender leaves it. ``sums_of_resize``: the rule of Kubernetes 1.37 for a resize.
+    see whole); both as strip_for_extender leaves it. ``sums_of_resize``: the rule of Kubernetes 1.37 for a resize;
+    ``otherwise``: pods also have what they take without this rule, or with it.
     """
 
     def __init__(
@@ -169,6 +170,7 @@ class PodDecoder(ObjectDecoder[Pod]):
         keep_raw: KeepRaw | bool = False,
         keep_bound_raw: bool = False,
         sums_of_resize: bool = False,
+        otherwise: bool = False,
     ) -> None:
         super().__init__("Pod", self._pod, size_check(_Pod), self._on_node)
         self._keep_raw: Final = (
@@ -176,6 +178,7 @@ class PodDecoder(ObjectDecoder[Pod]):
         )
         self._keep_bound_raw: Final = keep_bound_raw
         self._sums_of_resize: Final = sums_of_resize
+        self._otherwise: Final = otherwise
         self._templates: WeakValueDictionary[bytes, PodTemplate] = WeakValueDictionary()
         self._labels: WeakValueDictionary[bytes, LabelSet] = WeakValueDictionary()
 
@@ -227,6 +230,11 @@ class PodDecoder(ObjectDecoder[Pod]):
         template = self.template(_shared_part(spec))
         labels = self.labels(meta.labels)
         keep = self._keep_bound_raw if node_name else self._keep_raw(template, labels)
+        resized = _resized(template, status, sums=self._sums_of_resize)
+        otherwise = None
+        if self._otherwise:
+            other = _resized(template, status, sums=not self._sums_of_resize)
+            otherwise = None if other == resized else other or template.resources
         return Pod(
             namespace=sys.intern(meta.namespace),
             name=meta.name,
@@ -244,7 +252,8 @@ class PodDecoder(ObjectDecoder[Pod]):
             phase=sys.intern(status.phase),
             conditions=tuple(c for c in status.conditions if _read(c)) if status.conditions else (),
             start_time=_seconds(status.start_time),
-            resized=_resized(template, status, sums=self._sums_of_resize),
+            resized=resized,
+            otherwise=otherwise,
             claim_statuses=status.resource_claim_statuses or (),
             extended_claim_status=bytes(status.extended_resource_claim_status),
             raw=strip_for_extender(raw) if keep else None,

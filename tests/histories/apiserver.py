@@ -29,6 +29,8 @@ DEVICE_CLAIMS = ("/apis/resource.k8s.io/v1", "resourceclaims")
 DEVICE_CLASSES = ("/apis/resource.k8s.io/v1", "deviceclasses")
 SLICES = ("/apis/resource.k8s.io/v1", "resourceslices")
 POD_GROUPS = ("/apis/scheduling.k8s.io/v1alpha2", "podgroups")
+#: Those of Kubernetes 1.37, which a test may have served instead.
+NEWER_POD_GROUPS = ("/apis/scheduling.k8s.io/v1beta1", "podgroups")
 
 #: What the server has, by group and version.
 SERVED = {
@@ -384,7 +386,7 @@ class ApiServer:
         _same_version(old["metadata"], meta, path)
         _same_uid(old["metadata"], meta.pop("uid", None), path)
         meta.pop("resourceVersion", None)
-        if path.resource in {PODS, POD_GROUPS}:
+        if path.resource in {PODS, POD_GROUPS, NEWER_POD_GROUPS}:
             status = old.get("status", {})
             for condition in patch["status"].pop("conditions", ()):
                 status = _with_condition(status, condition)

@@ -102,7 +102,7 @@ def _kind_of(method: str, target: str, params: Mapping[str, str]) -> str:
         return "lease event" if path.namespace == "kube-system" else "event"
     if path.resource == apiserver.LEASES:
         return "create lease" if method == "POST" else "update lease"
-    if path.resource == apiserver.POD_GROUPS:
+    if path.resource in {apiserver.POD_GROUPS, apiserver.NEWER_POD_GROUPS}:
         return "patch status"
     if path.resource != apiserver.PODS:
         return "patch volume"

@@ -10,6 +10,7 @@ import itertools
 import types
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final, NamedTuple, NoReturn, TypeVar, cast
 
 import msgspec
@@ -204,11 +205,12 @@ class Judge:
         if explained.kind == OTHER_RULE or explained.change.endswith(_AS_DEFAULT):
             return self._unexplained(outcome, explained)
         for plugins, framework, rules in self._profile(outcome).alternatives if unordered else ():
-            for verdict in self._in_flight(entry, outcome, moves, framework):
-                if verdict.kind in _SETTLED:
-                    found = _explained_by(explained, plugins, rules)
-                    return self._unexplained(outcome, found)
-                yield
+            with self._by(rules):
+                for verdict in self._in_flight(entry, outcome, moves, framework):
+                    if verdict.kind in _SETTLED:
+                        found = _explained_by(explained, plugins, rules)
+                        return self._unexplained(outcome, found)
+                    yield
         return None
 
     def _unlikely(
@@ -249,8 +251,7 @@ class Judge:
         known = self.version.known(outcome.pod, verdict.plugins)
         if known is None:
             return verdict
-        kind = OTHER_RULE if known.rule else NOT_COMPARABLE
-        return msgspec.structs.replace(verdict, kind=kind, change=known.text)
+        return msgspec.structs.replace(verdict, kind=NOT_COMPARABLE, change=known.text)
 
     def _in_flight(
         self, entry: Entry, outcome: PodOutcome, moves: Moves, framework: Framework | None = None
@@ -557,10 +558,17 @@ class Judge:
             verdict = msgspec.structs.replace(verdict, plugins=plugins)
         for plugins, framework, rules in self._profile(outcome).alternatives:
             yield
-            other = yield from self._compare(outcome, framework)
+            with self._by(rules):
+                other = yield from self._compare(outcome, framework)
             if other.verdict.kind in _SETTLED:
                 return _explained_by(verdict, plugins, rules)
         return verdict
+
+    def _by(self, rules: Sequence[Rule]) -> AbstractContextManager[None]:
+        """The state as it is without these rules: that for a resize decides what pods take."""
+        if Rule.SumsOfResize in rules:
+            return self._timeline.counted_otherwise()
+        return nullcontext()
 
 
 def _explained_by(verdict: Verdict, plugins: tuple[str, ...], rules: tuple[Rule, ...]) -> Verdict:

@@ -138,6 +138,7 @@ class Shadow:
         theirs = Features.of(version_for(server))
         version = options.version or theirs.version
         self.features: Final = Features.of(version, known_in(version, options.gates))
+        self._theirs: Final = theirs
         self._settings: Final = loaded.settings
         self._options: Final = options
         self._clock: Final = clock
@@ -159,7 +160,7 @@ class Shadow:
             self.timeline, self.world.profiles, self._rng, incomparable=self._incomparable
         )
         self._told: Final = server
-        self._judge.version = version_of(server, self.features, self._resizing)
+        self._judge.version = version_of(server, self.features)
         self._journal: Final = (
             None if options.journal is None else Journal(options.journal, options.journal_bytes)
         )
@@ -217,10 +218,15 @@ class Shadow:
         foreign = not plugins <= IN_TREE_CAPABILITIES.keys()
         watched: list[tuple[type, ResourceKind[Any]]] = [
             (Node, kinds.nodes(keep_raw=False)),
-            (Pod, kinds.pods(keep_raw=False, keep_bound_raw=False, features=self.features)),
+            (Pod, self._kind_of_pods()),
             *kinds.others(plugins, foreign=foreign, features={*kinds.GROUP_GATES, *self.features}),
         ]
         return [self._make_informer(model, kind, reader) for model, kind in watched]
+
+    def _kind_of_pods(self) -> ResourceKind[Pod]:
+        return kinds.pods(
+            keep_raw=False, keep_bound_raw=False, features=self.features, theirs=self._theirs
+        )
 
     def _make_informer(self, model: type, kind: ResourceKind[Any], reader: Reader) -> Informer[Any]:
         def handle(old: Any, new: Any) -> None:
@@ -326,10 +332,6 @@ class Shadow:
         return ""
 
     # ------------------------------------------------------------ for people
-
-    def _resizing(self) -> bool:
-        """Whether any pod is in a resize."""
-        return any(pod.resized is not None for pod in self.world.state.pods.values())
 
     def _greet(self) -> None:
         names = ", ".join(profile.scheduler_name for profile in self._profiles)

@@ -436,6 +436,23 @@ class Timeline:
             for entry in back:
                 self._apply(entry)
 
+    @contextmanager
+    def counted_otherwise(self) -> Iterator[None]:
+        """The state with pods in a resize counted by the other version's rule, for the length of the block."""
+        changed = [
+            (pod, msgspec.structs.replace(pod, resized=pod.otherwise))
+            for pod in self.state.pods.values()
+            if pod.otherwise is not None and pod.node_name
+        ]
+        now = self.behind[-1].at if self.behind else 0.0
+        for pod, other in changed:
+            self.state.apply(Change(Pod, pod, other), now)
+        try:
+            yield
+        finally:
+            for pod, other in reversed(changed):
+                self.state.apply(Change(Pod, other, pod), now)
+
     def _with_later(self, chosen: Iterable[Entry]) -> list[Entry]:
         first: dict[tuple[type, str], int] = {}
         for entry in chosen:

@@ -6,7 +6,7 @@ for that reason alone.
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from app.model.features import OLDEST, RULES, Features, Rule, version_for
@@ -29,8 +29,6 @@ class KnownDifference(NamedTuple):
     text: str
     #: Whether it may change the decision on a pod.
     concerns: Callable[[Pod], bool]
-    #: Whether it is a rule that is followed here.
-    rule: bool = False
 
 
 class Version(NamedTuple):
@@ -85,12 +83,10 @@ def _shown(number: tuple[int, ...]) -> str:
     return ".".join(map(str, number))
 
 
-def version_of(
-    text: str, here: Features | None = None, resizing: Callable[[], bool] = lambda: False
-) -> Version:
+def version_of(text: str, here: Features | None = None) -> Version:
     """What is known of a server's version, such as ``v1.36.2``.
 
-    ``here``: the rules that hold here; None for those of the server. ``resizing``: whether any pod is in a resize.
+    ``here``: the rules that hold here; None for those of the server.
     """
     found = _VERSION.match(text)
     theirs = Features.of(version_for(text))
@@ -111,8 +107,6 @@ def version_of(
         lines.append(
             f"Further differences between {here.version} and this version are not known: they count."
         )
-    if Rule.SumsOfResize in changed:
-        known = (*known, *_resizes(resizing))
     texts = number < _OURS or not {Rule.QuietDevices, Rule.PreemptionMessage}.isdisjoint(changed)
     return Version(tuple(lines), known, other_messages=texts)
 
@@ -120,11 +114,3 @@ def version_of(
 def _difference(rule: Rule, here: Features, theirs: Features) -> str:
     newer, older = (here, theirs) if rule in here.rules else (theirs, here)
     return f"By the rules of {newer.version}, not by those of {older.version}: {RULES[rule].text} ({rule})."
-
-
-def _resizes(resizing: Callable[[], bool]) -> Iterator[KnownDifference]:
-    """How pods in a resize count is decided when they are read, so no other decision can be tried."""
-    facts = RULES[Rule.SumsOfResize]
-    for plugin in facts.plugins:
-        text = f"rule {Rule.SumsOfResize}: {facts.text}"
-        yield KnownDifference(plugin, text, lambda _: resizing(), rule=True)

@@ -1,5 +1,6 @@
 """Versions of Kubernetes: their rules, what the rules of another one would change, and known differences that do not count."""
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -8,7 +9,9 @@ from app.model.features import RECORDED, Features
 from app.model.objects import Namespace, ObjectMeta
 from app.model.pod import Pod
 from app.plugins import registry
+from app.scheduler.kinds import pods
 from app.settings.load import load
+from app.state.scheduler_state import Change
 from app.tools.shadow.versions import Version, version_of
 from app.tools.shadow.world import make_world
 from tests.core.shadow.playing import HEAD, Player
@@ -86,7 +89,7 @@ def preview(newer="1.37", older="1.36"):
     player = Player(
         make_world(profiles, classes, rng, theirs), make_world(profiles, classes, rng, here, theirs)
     )
-    player.judge.version = version_of(f"v{older}.0", here, lambda: True)
+    player.judge.version = version_of(f"v{older}.0", here)
     return player
 
 
@@ -123,10 +126,57 @@ def test_a_pod_that_would_move_has_the_rule_that_moves_it(newer, older):
     assert verdicts["default/p"].change.startswith("rule namespaces-once: a namespace selector")
 
 
-def test_what_a_pod_in_a_resize_takes_may_explain_resources():
-    version = version_of("v1.36.2", Features.of("1.37"), lambda: True)
-    known = version.known(make_pod(), ("NodeResourcesFit",))
-    assert known is not None
-    assert known.rule
-    assert not version.known(make_pod(), ("VolumeBinding",))
-    assert not version_of("v1.36.2", Features.of("1.37")).known(make_pod(), ("NodeResourcesFit",))
+RESIZING = {
+    "metadata": {"name": "there", "namespace": "default", "uid": "there", "resourceVersion": "1"},
+    "spec": {
+        "schedulerName": "default-scheduler",
+        "nodeName": "a",
+        "containers": [
+            {"name": name, "image": "i", "resources": {"requests": {"cpu": cpu}}}
+            for name, cpu in (("x", "2"), ("y", "1"))
+        ],
+    },
+    "status": {
+        "containerStatuses": [
+            {
+                "name": name,
+                "allocatedResources": {"cpu": cpu},
+                "resources": {"requests": {"cpu": cpu}},
+            }
+            for name, cpu in (("x", "1"), ("y", "2"))
+        ]
+    },
+}
+
+
+@pytest.mark.parametrize(("newer", "older"), [("1.37", "1.36"), ("1.36", "1.37")])
+def test_a_pod_that_moves_because_of_one_in_a_resize_has_the_rule(newer, older):
+    """It counts with 4 CPUs by the rule of 1.36, with 3 by that of 1.37: only then it leaves one."""
+    player = preview(newer, older)
+    cpus = {"capacity": {"cpu": "4"}, "allocatable": {"cpu": "4", "memory": "8Gi", "pods": "9"}}
+    for name in "ab":
+        player.node(name, labels={"n": name}, status=cpus)
+    player.catch_up()
+    player.now += 100.0
+    here, theirs = Features.of(newer), Features.of(older)
+
+    def read(features, others):
+        kind = pods(keep_raw=False, keep_bound_raw=False, features=features, theirs=others)
+        return kind.decoder.decode(msgspec.json.encode(RESIZING))
+
+    player.theirs.state.apply(Change(Pod, None, read(theirs, None)), 0.0)
+    there = read(here, theirs)
+    player.here.state.apply(Change(Pod, None, there), 0.0)
+    prefers = {"matchExpressions": [{"key": "n", "operator": "In", "values": ["a"]}]}
+    preferred = [{"weight": 100, "preference": prefers}]
+    affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
+    container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}
+    player.schedule("p", spec={"affinity": affinity, "containers": [container]})
+    player.schedule("other", spec={"nodeSelector": {"n": "b"}, "containers": [container]})
+    verdicts = {verdict.pod: verdict for verdict in player.catch_up()}
+    assert verdicts["default/other"].kind == "same"
+    assert verdicts["default/p"].kind == "other-rule"
+    assert verdicts["default/p"].change == (
+        "rule sums-of-resize: a pod in a resize counts with the largest of three sums, not with the largest of each container"
+    )
+    assert player.here.state.latest(there) is there

@@ -1,11 +1,24 @@
 """Plays scenarios against this scheduler's whole process, on virtual time (tests.histories)."""
 
+import contextlib
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
+from unittest import mock
 
+from app.model.features import OLDEST, known_in
 from app.scheduler.options import RunOptions
-from tests.histories.apiserver import NAMESPACES, NODES, POD_GROUPS, PODS, ApiServer, Write, key_of
+from tests.histories import apiserver
+from tests.histories.apiserver import (
+    NAMESPACES,
+    NEWER_POD_GROUPS,
+    NODES,
+    POD_GROUPS,
+    PODS,
+    ApiServer,
+    Write,
+    key_of,
+)
 from tests.histories.faults import Faults
 from tests.histories.network import Network
 from tests.histories.replica import ProcessClock, Replica, Watcher
@@ -56,18 +69,26 @@ class _Complaints(Watcher):
 class _Play:
     """One scenario; ``story`` is what the process tells, ``outcomes`` has one for each step that is over."""
 
-    def __init__(self, scenario: Scenario, seed: int, pause: float) -> None:
+    def __init__(
+        self,
+        scenario: Scenario,
+        seed: int,
+        pause: float,
+        version: str,
+        gates: Mapping[str, bool] | frozenset[str],
+        kind: tuple[str, str],
+    ) -> None:
         self.outcomes: Final[list[dict[str, Any]]] = []
         self.story: Final[list[str]] = []
         self._scenario: Final = scenario
         self._pause: Final = pause
+        self._kind: Final = kind
         self._simulation: Final = Simulation()
         self._server: Final = ApiServer(self._wrote)
         self._complaints: Final = _Complaints()
         for namespace in ("default", "kube-system", scenario.namespace):
             self._server.create(NAMESPACES, {"metadata": {"name": namespace}})
         clock = ProcessClock(self._simulation, offset=100.0, rate=1.0, cost=0.00002)
-        features = frozenset(scenarios.GATES[scenario.family])
         self._replica: Final = Replica(
             "scheduler",
             self._simulation,
@@ -75,7 +96,7 @@ class _Play:
             self._complaints,
             lambda _who, what: self.story.append(what),
             _ALL_KINDS if scenario.family in scenarios.ALL_KINDS else _FEW_KINDS,
-            RunOptions(seed=seed, features=features),
+            RunOptions(seed=seed, version=version, features=gates),
             clock,
         )
 
@@ -108,7 +129,7 @@ class _Play:
             self.outcomes.append(outcome(self._found()))
 
     def _found(self) -> Found:
-        return Found(self._server.all(PODS), self._server.all(POD_GROUPS))
+        return Found(self._server.all(PODS), self._server.all(self._kind))
 
     def _wrote(self, write: Write) -> None:
         """Pods without a grace period end at once."""
@@ -130,11 +151,13 @@ class _Play:
                 server.remove(NODES, scenarios.node_name(scenario, name))
             case ["group", *arguments]:
                 made = scenarios.group(scenario, *arguments)
-                if server.get(POD_GROUPS, key_of(made)) is None:
-                    server.create(POD_GROUPS, made)
+                if self._kind == NEWER_POD_GROUPS:
+                    made = scenarios.newer(made)
+                if server.get(self._kind, key_of(made)) is None:
+                    server.create(self._kind, made)
             case ["-group", name]:
-                if server.get(POD_GROUPS, key := f"{scenario.namespace}/{name}") is not None:
-                    server.remove(POD_GROUPS, key)
+                if server.get(self._kind, key := f"{scenario.namespace}/{name}") is not None:
+                    server.remove(self._kind, key)
             case ["pods", name, count, cpu, more]:
                 for made in scenarios.pods(scenario, name, range(count), cpu, more):
                     server.create(PODS, _admitted(made))
@@ -183,9 +206,36 @@ def _admitted(pod: Manifest) -> Manifest:
     }
 
 
-def play(scenario: Scenario, *, seed: int = 0, pause: float = PAUSE) -> Sequence[dict[str, Any]]:
-    """The outcomes here, with ``pause`` seconds between operations.
+def play(
+    scenario: Scenario,
+    *,
+    seed: int = 0,
+    pause: float = PAUSE,
+    version: str = OLDEST,
+    more_gates: Sequence[str] = (),
+) -> Sequence[dict[str, Any]]:
+    """The outcomes here, with ``pause`` seconds between operations, by the rules of a version.
 
-    The caller has the product simulated (tests.histories.replica.simulated).
+    The API server has the groups of 1.36, and the gates are those of the family and ``more_gates``. The caller has the
+    product simulated (tests.histories.replica.simulated).
     """
-    return _Play(scenario, seed, pause).play()
+    known = dict.fromkeys((*scenarios.GATES[scenario.family], *more_gates), True)
+    gates = known_in(version, known)
+    return _Play(scenario, seed, pause, version, gates, POD_GROUPS).play()
+
+
+def play_newer(
+    scenario: Scenario, *, seed: int = 0, version: str = "1.37"
+) -> Sequence[dict[str, Any]]:
+    """The outcomes by the rules of 1.37, with an API server that has the groups of this version."""
+    gates = known_in(version, dict.fromkeys(scenarios.GATES[scenario.family], True))
+    with _newer_groups():
+        return _Play(scenario, seed, PAUSE, version, gates, NEWER_POD_GROUPS).play()
+
+
+@contextlib.contextmanager
+def _newer_groups() -> Iterator[None]:
+    older, newer = POD_GROUPS[0], NEWER_POD_GROUPS[0]
+    with mock.patch.dict(apiserver.SERVED, {newer: [NEWER_POD_GROUPS[1]]}):
+        del apiserver.SERVED[older]
+        yield

@@ -170,6 +170,14 @@ def group(
     return {"metadata": {"name": name, "namespace": scenario.namespace}, "spec": spec}
 
 
+def newer(made: Manifest) -> Manifest:
+    """A PodGroup as the API server of Kubernetes 1.37 has it."""
+    spec = dict(made["spec"])
+    if "disruptionMode" in spec:
+        spec["disruptionMode"] = {"all" if spec["disruptionMode"] == "PodGroup" else "single": {}}
+    return {**made, "spec": spec}
+
+
 def pods(
     scenario: Scenario, name: str, numbers: Iterable[int], cpu: int, more: Manifest
 ) -> list[Manifest]:
