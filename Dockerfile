@@ -8,9 +8,14 @@ ENV PIP_DISABLE_PIP_VERSION_CHECK=1 \
     PIP_NO_CACHE_DIR=1 \
     PIP_ROOT_USER_ACTION=ignore
 WORKDIR /src
+# For strip (image.py). The versions of Debian's packages go with the base.
+RUN ["apt-get", "update"]
+# hadolint ignore=DL3008,DL3059
+RUN ["apt-get", "install", "--yes", "--no-install-recommends", "binutils"]
+# Steps of their own: layers of this stage cost nothing, it is thrown away.
+# hadolint ignore=DL3059
 RUN ["python", "-m", "venv", "--without-pip", "/opt/aiokube-scheduler"]
 COPY requirements.lock requirements-build.lock ./
-# Steps of their own: layers of this stage cost nothing, it is thrown away.
 RUN ["pip", "--python", "/opt/aiokube-scheduler/bin/python", "install", "--require-hashes", "--only-binary=:all:", "--requirement", "requirements.lock"]
 # hadolint ignore=DL3059
 RUN ["pip", "install", "--require-hashes", "--only-binary=:all:", "--requirement", "requirements-build.lock"]

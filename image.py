@@ -1,12 +1,13 @@
 """Makes an environment the image's: the program gets its other names, and what never runs is removed; ``python image.py FOLDER``.
 
-What is removed: tests of libraries, sources in C and Cython, type stubs, programs of libraries, and the part of zstandard that
-is for other Pythons than CPython (12 MB). Large libraries that are hardly ever imported become zip files, 10 MB for 50:
+What is removed: tests of libraries, sources in C and Cython, type stubs, programs of libraries, the part of zstandard that is for
+other Pythons than CPython (12 MB), and the debug information of extension modules (35 MB). Large libraries that are hardly ever imported become zip files, 10 MB for 50:
 kubernetes_asyncio (old auth providers, OpenAPI documents of the embedded cluster) and pygments (of rich).
 """
 
 import py_compile
 import shutil
+import subprocess
 import sys
 import zipfile
 from pathlib import Path
@@ -24,9 +25,10 @@ _FIRST: Final = "__path__.insert(0, __path__[0] + '.zip/{name}')\n"
 
 
 def finish(environment: Path) -> None:
-    """Does all of it."""
+    """Does all of it, and prints what became of the debug information."""
     (site,) = environment.glob("lib/python*/site-packages")
     remove_unused(site)
+    sys.stdout.write(f"{strip(site)}\n")
     for name in _ZIPPED:
         pack(site, name)
     keep_programs(environment / "bin")
@@ -42,6 +44,23 @@ def remove_unused(site: Path) -> None:
     for pattern in _UNUSED_MODULES:
         for file in site.glob(pattern):
             file.unlink()
+
+
+def strip(site: Path) -> str:
+    """Removes the debug information of extension modules, if this machine has binutils; returns what it did.
+
+    The shared libraries in ``*.libs`` stay: auditwheel has changed them in a way that strip may break.
+    """
+    program = shutil.which("strip")
+    if program is None:
+        return "there is no strip (binutils): the debug information stays"
+    modules = [
+        each for each in site.rglob("*.so") if not each.relative_to(site).parts[0].endswith(".libs")
+    ]
+    before = sum(each.stat().st_size for each in modules)
+    subprocess.run([program, "--strip-debug", *modules], check=True)  # noqa: S603 - files of this environment
+    after = sum(each.stat().st_size for each in modules)
+    return f"debug information of {len(modules)} modules: {(before - after) / 1e6:.0f} MB removed"
 
 
 def pack(site: Path, name: str) -> None:

@@ -109,7 +109,8 @@ def test_both_stages_have_the_same_pinned_base():
 
 
 def test_what_is_installed_is_locked():
-    installs = [each.words for each in of("RUN") if "install" in each.words]
+    words = [each.words for each in of("RUN") if "install" in each.words]
+    installs = [each for each in words if each[0] != "apt-get"]
     assert len(installs) == 3
     for words in installs:
         assert "--require-hashes" in words or "--no-index" in words, words
