@@ -116,7 +116,11 @@ class HTTPExtender:
             places = ahead.places
         #: What is in progress at its server: attempts, which take a place before they call, and bindings and preemptions.
         self.places: Final[Places] = places or Places(
-            ConcurrencyLimit(fixed=config.fixed_limit, timeout=config.timeout)
+            ConcurrencyLimit(
+                fixed=config.fixed_limit,
+                timeout=config.timeout,
+                binds=bool(config.bind_verb),
+            )
         )
         self._limit = 0
         interest = Interest(config, labels_of)
@@ -196,7 +200,7 @@ class HTTPExtender:
     async def bind(self, pod: Pod, node_name: str) -> None:
         """Calls bind. Raises ExtenderError; see its ``answer_lost``."""
         question = _Question(wire.bind_request(pod, node_name), wire.BIND, _no_error)
-        async with self._place():
+        async with self._place(pod.uid):
             await self._ask(_Call(Verb.BIND, pod), question)
 
     async def release(self, pods: Sequence[Pod], reason: str) -> None:
@@ -329,15 +333,22 @@ class HTTPExtender:
             )
 
     @asynccontextmanager
-    async def _place(self) -> AsyncIterator[None]:
-        """A place at the server, for a call outside of attempts; ``_behind`` has that of a dry run."""
+    async def _place(self, uid: str = "") -> AsyncIterator[None]:
+        """A place at the server, for a call outside of attempts, such as the binding of the pod with this ``uid``.
+
+        ``_behind`` has that of a dry run.
+        """
         if self._ahead is not None:
             yield
             return
         places, now = self.places, asyncio.get_running_loop().time
-        if places.waiting or not places.take_outside(now()):
+        at_once = not places.waiting and places.take_outside(now())
+        if at_once:
+            places.arrived(uid, now())
+        else:
             freed = asyncio.get_running_loop().create_future()
             places.waiting[freed] = partial(_set, freed)
+            places.arrived(uid, now())
             try:
                 await freed
             except asyncio.CancelledError:

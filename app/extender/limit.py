@@ -7,10 +7,11 @@ other in the server: the limit shrinks in proportion, which shortens the wait an
 while others were answered halves it. At a limit of 1 calls are alone, and what a call takes is learned again.
 
 It begins at FIRST, so that an extender that scales is fast from its first answer on; if that took long, at as many calls as end in time
-even if each waits for the others. Bindings begin with a few, and one more for each that was answered (slow start): clients of the API
-server have a reserve of requests that is soon used up, and then they queue.
+even if each waits for the others. Where an extender binds it begins small, and bindings begin with a few, one more for each that was
+answered (slow start): clients of the API server have a reserve of requests that is soon used up, and then they queue.
 
-An attempt may begin beside bindings, and a binding beside attempts, whatever the limit is: kube-scheduler makes as many calls at least.
+At a limit of 1 an attempt and a binding may be in progress: kube-scheduler makes as many calls. Bindings go first. A call to filter is of
+use once its pod is bound; what is filtered before it can be bound takes the place of a binding.
 
 Waiting up to HARMLESS seconds makes no call late, and is not told from what a busy machine takes: there calls of 10 ms take 60.
 """
@@ -24,17 +25,25 @@ from app.extender.config import Verb
 
 #: The limit at the beginning, if it may be as much.
 FIRST: Final = 16
+#: The same where an extender binds, and how many answers to each verb there are before it grows. Most of these have a client of the
+#: API server that is limited, with a reserve that hides it at first: each call beyond the reserve is one that no binding has come of.
+FIRST_OF_BINDERS: Final = 2
+RESERVE: Final = 20
 #: Calls after which the limit may shrink, and what is left of it at least.
 _FEW: Final = 3
 _LEAST: Final = 0.2
 #: How many bindings may begin before one was answered.
 _FIRST_BINDINGS: Final = 4
-#: How much longer calls may take beside others than alone.
+#: How much longer calls may take beside others than alone; and how much longer for the limit to grow.
 TOLERANCE: Final = 2.0
+CAREFUL: Final = 1.5
 #: Seconds up to which no call is slow, or that part of the timeout if it is less. Clients with client-go's default limiter let a call wait
 #: for 0.2 s at least.
 HARMLESS: Final = 0.15
 _HARMLESS_PART: Final = 0.05
+#: Where an extender binds, no more than so many times what a call takes alone is harmless, but so many seconds at least.
+_HARMLESS_TIMES: Final = 10.0
+_LEAST_HARMLESS: Final = 0.05
 #: A first answer takes long after this part of the timeout. The last of the first calls is then answered after this part.
 _LONG: Final = 0.25
 _IN_TIME: Final = 0.8
@@ -57,13 +66,15 @@ class ConcurrencyLimit:
     ``used`` counts what is in progress: attempts of pods, and calls outside of attempts.
     """
 
-    def __init__(self, maximum: int = 16, *, fixed: int = 0, timeout: float = 5.0) -> None:
-        """``fixed``: the limit, 0 to find it, from 1 up to ``maximum``. ``timeout`` of a call."""
+    def __init__(
+        self, maximum: int = 16, *, fixed: int = 0, timeout: float = 5.0, binds: bool = False
+    ) -> None:
+        """``fixed``: the limit, 0 to find it, from 1 up to ``maximum``. ``timeout`` of a call. ``binds``: whether any extender there binds."""
         self._maximum: Final = fixed or maximum
         self._fixed: Final = bool(fixed)
         self._timeout: Final = timeout
         self._harmless: Final = min(HARMLESS, _HARMLESS_PART * timeout)
-        self._limit = float(fixed or min(maximum, FIRST))
+        self._limit = float(fixed or min(maximum, FIRST_OF_BINDERS if binds else FIRST))
         #: The limit, at least 1.
         self.limit = int(self._limit)
         self.used = 0
@@ -75,6 +86,9 @@ class ConcurrencyLimit:
         self._last: Final[dict[Verb, float]] = {}
         self._calls = 0
         self._begun = 0
+        #: Whether any extender there binds, and how many calls of each verb but preempt, which is rare, were answered.
+        self._binds: Final = binds
+        self._answers: Final[dict[Verb, int]] = {}
         #: Of this round: how many calls were answered, what they took, and what they may take.
         self._samples = 0
         self._seconds = 0.0
@@ -113,6 +127,8 @@ class ConcurrencyLimit:
             return
         if answered:
             self._answered = now
+            if call.verb is not Verb.PREEMPT:
+                self._answers[call.verb] = self._answers.get(call.verb, 0) + 1
             self.bindings += call.verb is Verb.BIND
         if self._fixed:
             return
@@ -130,25 +146,33 @@ class ConcurrencyLimit:
             self._alone[call.verb] = seconds
         elif call.alone and self._begun == call.number + 1:
             self._alone[call.verb] = known + _NEWEST * (seconds - known)
-        self._sample(seconds, max(TOLERANCE * self._alone[call.verb], self._harmless))
+        self._sample(seconds, self._allowance(call.verb, TOLERANCE))
+
+    def _allowance(self, verb: Verb, factor: float) -> float:
+        """Seconds that a call may take beside others."""
+        alone, harmless = self._alone[verb], self._harmless
+        if self._binds:
+            harmless = min(harmless, max(_LEAST_HARMLESS, _HARMLESS_TIMES * alone))
+        return max(factor * alone, harmless)
 
     def _sample(self, seconds: float, allowed: float) -> None:
         self._samples += 1
         self._seconds += seconds
         self._allowed += allowed
-        # In the worst case all calls wait for each other: one more makes each as much later.
-        late = max(self._last.values()) * (self.limit + 1) / self.limit > self._timeout
         if self._samples >= min(_FEW, self.limit) and self._seconds > self._allowed:
             self._shrink(max(_LEAST, self._allowed / self._seconds))
-        elif (
-            seconds <= allowed
-            and 2 * self.used >= self.limit
-            and self._limit < self._maximum
-            and not late
-        ):
+        elif 2 * self.used >= self.limit and self._may_grow():
             self._set(min(self._limit + 1.0 / self._limit, float(self._maximum)))
         if self._samples >= self.limit:
             self._new_round()
+
+    def _may_grow(self) -> bool:
+        if self._binds and min(self._answers.values(), default=0) <= RESERVE:
+            return False
+        # In the worst case all calls wait for each other: one more makes each as much later.
+        late = max(self._last.values()) * (self.limit + 1) / self.limit > self._timeout
+        fast = all(last <= self._allowance(verb, CAREFUL) for verb, last in self._last.items())
+        return fast and not late and self._limit < self._maximum
 
     def _shrink(self, factor: float) -> None:
         self._set(max(1.0, self._limit * factor))
@@ -178,6 +202,8 @@ class Places:
         self._outside = 0
         #: Dry runs in progress, which are in addition to ``limit.used``.
         self._behind = 0
+        #: Pods (uids) that are about to be bound, for which no attempt may begin: their binding goes first.
+        self._coming: Final[set[str]] = set()
         #: Calls that wait for a place, in order.
         self.waiting: Final[dict[object, Callable[[], None]]] = {}
         #: Dry runs that wait, in order.
@@ -189,9 +215,20 @@ class Places:
     def left(self, now: float) -> int:
         """How many more attempts may begin now."""
         limit = self.limit
-        left = limit.left(now) - len(self.waiting)
-        beside = left <= 0 and limit.used == self._outside
+        first = len(self.waiting) + len(self._coming)
+        left = limit.left(now) - first
+        beside = left <= 0 and limit.used == self._outside and not first
         return 1 if beside and limit.takes_both() and not limit.silent(now) else left
+
+    def announce(self, uid: str) -> None:
+        """A pod is about to be bound."""
+        self._coming.add(uid)
+
+    def arrived(self, uid: str, now: float) -> None:
+        """Its binding has begun, or waits for a place, or will not begin soon."""
+        if uid in self._coming:
+            self._coming.remove(uid)
+            self.admit(now)
 
     def take(self) -> None:
         """An attempt begins."""

@@ -85,11 +85,19 @@ class Binder:
         self.writes.add(1)
         pod = assumed.pod
         waiting = self._waiting.hold(pod, pod.node_name, waits) if waits else None
-        self._spawn(self._run(assumed, waiting), "bind")
+        arrived = None
+        if self._extenders is not None and waiting is None:
+            arrived = self._extenders.announce(pod)
+        self._spawn(self._run(assumed, waiting, arrived), "bind")
 
-    async def _run(self, assumed: AssumedPod, waiting: WaitingPodEntry | None) -> None:
+    async def _run(
+        self,
+        assumed: AssumedPod,
+        waiting: WaitingPodEntry | None,
+        arrived: Callable[[], None] | None,
+    ) -> None:
         try:
-            await self._bind(assumed, waiting)
+            await self._bind(assumed, waiting, arrived)
         except (SchedulingError, KubeError) as error:
             await self._take_back(assumed, Status(Code.Error, (str(error),)))
         except _Failed as error:
@@ -105,14 +113,23 @@ class Binder:
         finally:
             if waiting is not None:
                 self._waiting.release(waiting)
+            if arrived is not None:
+                arrived()
             self.writes.add(-1)
             self.cycles.add(-1)
 
-    async def _bind(self, assumed: AssumedPod, waiting: WaitingPodEntry | None) -> None:
+    async def _bind(
+        self,
+        assumed: AssumedPod,
+        waiting: WaitingPodEntry | None,
+        arrived: Callable[[], None] | None,
+    ) -> None:
         pod, framework, cycle_state = assumed.pod, assumed.framework, assumed.cycle_state
         node = pod.node_name
         work = framework.commit.pre_bind_work(cycle_state, pod, node)
         if work or waiting is not None:
+            if arrived is not None:
+                arrived()
             self._reports.nominated(assumed.queued.pod, node, self._clock.wall())
             self.writes.add(-1)
             try:

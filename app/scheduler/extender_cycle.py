@@ -5,6 +5,7 @@ the next ones follow. No node is sent twice. The node is chosen from the accepte
 last answer has arrived, with no await in between (docs/architecture.md).
 """
 
+import asyncio
 import contextlib
 import functools
 import itertools
@@ -434,6 +435,10 @@ def _verdicts(
     return verdicts
 
 
+def _nothing() -> None:
+    pass
+
+
 class ChainBinder(msgspec.Struct, frozen=True):
     """Binds pods through extenders with a bind verb."""
 
@@ -441,6 +446,15 @@ class ChainBinder(msgspec.Struct, frozen=True):
     writer: KubeWriter
     retries: ExtenderRetries
     locks: NodeLocks = msgspec.field(default_factory=NodeLocks)
+
+    def announce(self, pod: Pod) -> Callable[[], None]:
+        """``bind`` will be called at once for a pod that was assumed: no attempt begins before, unless the result is called."""
+        extender = self.chain.binder_for(pod) if self.chain.binds else None
+        if extender is None:
+            return _nothing
+        places, now = extender.places, asyncio.get_running_loop().time
+        places.announce(pod.uid)
+        return lambda: places.arrived(pod.uid, now())
 
     async def bind(
         self,
@@ -479,6 +493,7 @@ class ChainBinder(msgspec.Struct, frozen=True):
                     if not error.locked:
                         raise
                     self.locks.found(error.extender)
+            extender.places.arrived(pod.uid, asyncio.get_running_loop().time())
             waiting(-1)
             try:
                 return await self.locks.bind(extender.name, node_name, bind_again)

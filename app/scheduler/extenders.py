@@ -82,7 +82,9 @@ def _places(settings: Settings) -> dict[tuple[str, str], Places]:
         maximum = max(configuration.parallelism, bindings if binds else 1)
         fixed = min((c.fixed_limit for c in configs if c.fixed_limit), default=0)
         timeout = min(config.timeout for config in configs)
-        places[server] = Places(ConcurrencyLimit(maximum, fixed=fixed, timeout=timeout))
+        places[server] = Places(
+            ConcurrencyLimit(maximum, fixed=fixed, timeout=timeout, binds=binds)
+        )
     return places
 
 

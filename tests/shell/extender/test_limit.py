@@ -5,7 +5,7 @@ import heapq
 import pytest
 
 from app.extender.config import Verb
-from app.extender.limit import ConcurrencyLimit, Places
+from app.extender.limit import FIRST_OF_BINDERS, RESERVE, ConcurrencyLimit, Places
 
 
 class Bucket:
@@ -125,3 +125,30 @@ def test_what_is_configured_holds_for_bindings_and_attempts_together():
     places.give_back(0.0)
     assert places.take_outside(0.0)
     assert places.left(0.0) == 0
+
+
+def test_where_an_extender_binds_the_limit_is_small_until_a_reserve_would_be_used_up():
+    limits, calls = run(lambda _now: 0.01, 5, ConcurrencyLimit(16, binds=True))
+    assert set(limits[: RESERVE - 1]) == {FIRST_OF_BINDERS}
+    assert limits[-1] == 16
+    assert len(calls) == pytest.approx(5 / 0.01 * 16, rel=0.05)
+
+
+def test_a_preemption_does_not_delay_the_growth():
+    limit = ConcurrencyLimit(16, binds=True)
+    for verb in (Verb.PREEMPT, *[Verb.FILTER] * 40):
+        limit.used = 2
+        limit.end(limit.begin(verb, 0.0), 0.01, answered=True)
+    assert limit.limit > FIRST_OF_BINDERS
+
+
+def test_no_attempt_begins_before_a_binding_that_waits_or_is_announced():
+    places = Places(ConcurrencyLimit(1, timeout=5.0))
+    places.announce("uid")
+    assert places.left(0.0) <= 0
+    places.waiting["call"] = lambda: None
+    places.arrived("uid", 0.0)
+    assert not places.waiting
+    assert places.left(0.0) == 1  # beside the binding that has begun
+    places.waiting["other"] = lambda: None
+    assert places.left(0.0) <= 0

@@ -4,6 +4,8 @@ import asyncio
 
 import msgspec
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from app.extender.breaker import State
 from app.extender.config import ManagedResource, Verb
@@ -125,6 +127,69 @@ async def test_a_client_with_five_requests_a_second(verbs):
     assert times[-1] <= 1.05 * (60 * len(verbs) - 10) / 5 + 1
     assert not server.timeouts
     assert {reason for _, reason, _ in world.told} == {"Scheduled"}
+
+
+async def one_after_the_other(server, pods):
+    """What kube-scheduler does: filters one after the other, and each binding beside the next of them; when pods are bound."""
+    began, bound, bindings = now(), [], []
+
+    async def bind(pod):
+        await server.reply("bind", {"PodName": pod, "Node": ""})
+        bound.append(now() - began)
+
+    class Pods:
+        async def bind(self, _pod, _node):
+            pass
+
+    server.world = Pods()
+    for number in range(pods):
+        await server.reply("filter", {"NodeNames": []})
+        bindings.append(asyncio.ensure_future(bind(f"p{number}")))
+        await asyncio.sleep(0)
+    await asyncio.gather(*bindings)
+    return bound
+
+
+LIMITED = st.sampled_from([("filter",), ("bind",), ("filter", "bind")])
+
+
+@given(LIMITED, st.sampled_from([1.0, 2.0, 3.0, 5.0, 10.0, 20.0]), st.integers(1, 20))
+@example(("filter",), 5.0, 10)
+@example(("bind",), 2.0, 20)
+@example(("filter", "bind"), 5.0, 10)
+@example(("filter", "bind"), 2.0, 1)
+@example(("filter", "bind"), 20.0, 5)
+@settings(max_examples=12)
+async def test_no_fewer_pods_are_bound_than_one_after_the_other(verbs, rate, burst):
+    """After five seconds, at each second: what is filtered too early takes the place of bindings, and what times out is lost."""
+    pods = int(burst + 12 * rate) if len(verbs) == 1 else int(burst + 15 * rate) // 2
+    pods = min(pods, 60)
+    bucket = Bucket(rate, burst)
+    serial = await one_after_the_other(Server(**dict.fromkeys(verbs, bucket)), pods)
+    bucket = Bucket(rate, burst)
+    server = Server(**dict.fromkeys(verbs, bucket))
+    _, times = await play(pods, server)
+    assert not server.timeouts
+    for second in range(5, int(serial[-1]) + 2):
+        assert sum(t <= second for t in times) >= sum(t <= second for t in serial), second
+
+
+async def test_a_binding_goes_before_the_next_attempt():
+    """Its call is received first, and as long as one waits for a place no pod is filtered."""
+    calls = []
+    server = Server(filter=Bucket(5.0, 1), bind=Bucket(5.0, 1))
+    reply = server.reply
+
+    async def noted(verb, request):
+        calls.append(verb)
+        return await reply(verb, request)
+
+    server.reply = noted
+    await play(20, server)
+    ahead = 0
+    for number, verb in enumerate(calls):
+        ahead += 1 if verb == "filter" else -1
+        assert ahead <= 2, number
 
 
 @pytest.mark.parametrize("seconds", [0.4, 1.0, 3.0])
