@@ -2,23 +2,33 @@
 
 import argparse
 import functools
+import itertools
 import multiprocessing
 import os
 import sys
 from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
 
 from tests.histories.bugs import BUGS, GANG_BUGS
 from tests.histories.history import Outcome
 from tests.histories.playing import play, table, told
+from tests.histories.shape import EXTENDERS, draw
 
 #: Seeds that one worker plays in one go.
 _BATCH = 50
 
 
-def _batch(seeds: range, bug: str, without: list[str], contests: bool) -> list[Outcome]:
+def _batch(seeds: Sequence[int], bug: str, without: list[str], contests: bool) -> list[Outcome]:
     """The histories of some seeds, without their stories."""
     played = play(seeds, bug=bug, without=without, contests=contests)
     return [o._replace(story=[]) for o in played]
+
+
+def seeds_from(first: int, extenders: Collection[str]) -> Iterator[int]:
+    """All seeds from ``first`` on whose histories have one of these extenders; of none given, all."""
+    for seed in itertools.count(first):
+        if not extenders or not set(extenders).isdisjoint(draw(seed).extenders):
+            yield seed
 
 
 def main() -> int:
@@ -35,14 +45,23 @@ def main() -> int:
         "--without", action="append", default=[], metavar="FAULT", help="leave out this fault"
     )
     parser.add_argument("--contests", action="store_true", help="contests of gangs")
+    parser.add_argument(
+        "--extender",
+        action="append",
+        choices=sorted(EXTENDERS),
+        default=[],
+        help="only histories with this one; may be given several times: with one of these",
+    )
     given = parser.parse_args()
+    if given.contests and given.extender:
+        parser.error("contests have extenders of their own")
     how = {"bug": given.bug, "without": given.without, "contests": given.contests}
     if given.seed is not None:
         [outcome] = play([given.seed], **how)
         print(told(outcome))
         return int(bool(outcome.violations))
-    last = given.first + given.histories
-    batches = [range(n, min(n + _BATCH, last)) for n in range(given.first, last, _BATCH)]
+    seeds = itertools.islice(seeds_from(given.first, given.extender), given.histories)
+    batches = iter(lambda: list(itertools.islice(seeds, _BATCH)), [])
     counts: Counter[tuple[str, str]] = Counter()
     failed = 0
     with multiprocessing.Pool(given.jobs) as pool:
