@@ -1,10 +1,12 @@
-"""The configuration of an extender's client, as plain dataclasses that the settings are converted to."""
+"""The configuration of an extender's client, as plain records that the settings are converted to."""
 
-import dataclasses
 import enum
 import re
-from typing import Final
+from typing import ClassVar, Final
 
+import msgspec
+
+from app.model.discreet import Discreet
 from app.model.selectors import EVERYTHING, Selector
 
 #: Timeout of a call in seconds if the configuration has 0 (docs/spec/extenders.md#configuration).
@@ -35,18 +37,19 @@ class ExtenderConfigError(ValueError):
     """A configuration that does not allow calls; the text names the extender and what to change."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class TLSConfig:
+class TLSConfig(Discreet, frozen=True, kw_only=True):
     """extenders[].tlsConfig. Data (PEM) override files. Certificates and keys stay out of ``repr``."""
+
+    SECRETS: ClassVar = frozenset({"cert_data", "key_data", "ca_data"})
 
     insecure: bool = False
     server_name: str = ""
     cert_file: str = ""
     key_file: str = ""
     ca_file: str = ""
-    cert_data: bytes = dataclasses.field(default=b"", repr=False)
-    key_data: bytes = dataclasses.field(default=b"", repr=False)
-    ca_data: bytes = dataclasses.field(default=b"", repr=False)
+    cert_data: bytes = b""
+    key_data: bytes = b""
+    ca_data: bytes = b""
 
     @property
     def has_ca(self) -> bool:
@@ -64,8 +67,7 @@ class TLSConfig:
         return bool(self.key_data or self.key_file)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class BreakerSettings:
+class BreakerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """When to stop calling an extender that does not answer, and when to try again.
 
     Each failure costs a pod one timeout, so three in a row are enough. The first pause is as long as the default timeout, so that
@@ -81,16 +83,14 @@ class BreakerSettings:
     max_open_seconds: float = 60.0
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class ManagedResource:
+class ManagedResource(msgspec.Struct, frozen=True):
     """extenders[].managedResources[]."""
 
     name: str
     ignored_by_scheduler: bool = False
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class DryRunConfig:
+class DryRunConfig(msgspec.Struct, frozen=True, kw_only=True):
     """How an extender is asked without reserving anything: the paths that are called, empty for those that are not."""
 
     filter_verb: str = ""
@@ -103,11 +103,12 @@ class DryRunConfig:
         return bool(self.filter_verb or self.prioritize_verb or self.preempt_verb)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class ExtenderConfig:
+class ExtenderConfig(Discreet, frozen=True, kw_only=True):
     """One entry of extenders[], with the options that kube-scheduler's schema does not have."""
 
-    url_prefix: str = dataclasses.field(repr=False)
+    SECRETS: ClassVar = frozenset({"url_prefix"})
+
+    url_prefix: str
     filter_verb: str = ""
     prioritize_verb: str = ""
     preempt_verb: str = ""
@@ -160,7 +161,7 @@ class ExtenderConfig:
     def for_dry_runs(self) -> "ExtenderConfig":
         """With the verbs that reserve nothing, and no others."""
         dry, names = self.dry_run, self.dry_run.node_cache_capable
-        return dataclasses.replace(
+        return msgspec.structs.replace(
             self,
             filter_verb=dry.filter_verb,
             prioritize_verb=dry.prioritize_verb,

@@ -5,7 +5,6 @@ Requests are written here for the same reason as those to the API server (app.ku
 
 import asyncio
 import contextlib
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -60,8 +59,7 @@ class Large(NamedTuple):
     memory: AnswerMemory
 
 
-@dataclasses.dataclass(slots=True, kw_only=True)
-class Request(Progress):
+class Request(Progress, kw_only=True):
     """What is sent, and how far it got."""
 
     #: None: a GET.

@@ -14,14 +14,15 @@ There is one difference: Go ignores a proxy URL that it cannot parse, and suppor
 """
 
 import base64
-import dataclasses
 import ipaddress
 import re
 from collections.abc import Mapping
-from typing import Final
+from typing import ClassVar, Final
 from urllib.parse import unquote, urlsplit
 
 from yarl import URL
+
+from app.model.discreet import Discreet
 
 _DEFAULT_PORTS: Final = {"http": "80", "https": "443"}
 _SCHEME: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
@@ -32,14 +33,15 @@ _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Proxy:
+class Proxy(Discreet, frozen=True):
     """An HTTP proxy. Its credentials are separate from its URL, so that no message contains them."""
+
+    SECRETS: ClassVar = frozenset({"authorization"})
 
     #: Without user and password.
     url: str
     #: The Proxy-Authorization header, empty to send none.
-    authorization: str = dataclasses.field(default="", repr=False)
+    authorization: str = ""
 
     @property
     def secure(self) -> bool:

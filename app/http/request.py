@@ -1,12 +1,12 @@
 """Builds requests: their route (address, TLS, proxy) and their headers."""
 
 import base64
-import dataclasses
 import re
 import ssl
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+import msgspec
 from yarl import URL
 
 from app.http.errors import HTTPError
@@ -103,8 +103,7 @@ def header_lines(headers: Iterable[tuple[str, str]]) -> bytes:
     return "".join([f"{line}\r\n" for line in lines]).encode()
 
 
-@dataclasses.dataclass(slots=True)
-class Progress:
+class Progress(msgspec.Struct):
     """The progress of an exchange."""
 
     #: Where the request goes. Redirects change it.

@@ -1,6 +1,5 @@
 """Makes TLS contexts of clients from PEM in memory, although OpenSSL reads some of it only from files."""
 
-import dataclasses
 import functools
 import os
 import ssl
@@ -8,14 +7,18 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import ClassVar
+
+from app.model.discreet import Discreet
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class ClientCertificate:
+class ClientCertificate(Discreet, frozen=True):
     """A certificate chain and its private key, PEM. The key stays out of ``repr``."""
 
+    SECRETS: ClassVar = frozenset({"key"})
+
     chain: bytes
-    key: bytes = dataclasses.field(repr=False)
+    key: bytes
 
 
 def client_context(

@@ -4,12 +4,11 @@ A Connection is fixed, but its Identity is not: tokens in files rotate, plugins 
 call ``identify`` again when ``valid_for`` has passed or the server has answered 401.
 """
 
-import dataclasses
 import platform
 import ssl
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 from urllib.parse import urlsplit
 
 import msgspec
@@ -17,20 +16,22 @@ import msgspec
 from app.http.proxy import Proxy
 from app.http.tls import ClientCertificate, client_context
 from app.kube.errors import ConnectionSettingsError
+from app.model.discreet import Discreet
 
 #: Seconds after which credential files are reloaded; in-cluster tokens must be at least every minute.
 FILE_REFRESH: Final = 60.0
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(Discreet, frozen=True):
     """Credentials for the next ``valid_for`` seconds (None: without limit).
 
     Raises ConnectionSettingsError for an authorization that no header can hold.
     """
 
-    #: The Authorization header, None to send none. Kept out of ``repr``.
-    authorization: str | None = dataclasses.field(default=None, repr=False)
+    SECRETS: ClassVar = frozenset({"authorization"})
+
+    #: The Authorization header, None to send none.
+    authorization: str | None = None
     certificate: ClientCertificate | None = None
     valid_for: float | None = None
 

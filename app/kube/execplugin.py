@@ -5,17 +5,17 @@ https://kubernetes.io/docs/reference/access-authn-authz/authentication/#client-g
 
 import asyncio
 import contextlib
-import dataclasses
 import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import ClassVar, Final
 
 import msgspec
 
 from app.http.tls import ClientCertificate
 from app.kube.connection import Identity
 from app.kube.errors import UNREADABLE, ConnectionSettingsError
+from app.model.discreet import Discreet
 from app.model.timestamps import parse_time
 
 #: Timeout of a plugin in seconds; some open a browser or ask a slow identity provider.
@@ -46,13 +46,14 @@ class _ExecCredential(msgspec.Struct, frozen=True, rename="camel"):
 _CREDENTIAL: Final = msgspec.json.Decoder(_ExecCredential)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class ExecPlugin:
+class ExecPlugin(Discreet, frozen=True):
     """A plugin's command line; ``environ`` is its whole environment."""
+
+    SECRETS: ClassVar = frozenset({"environ"})
 
     api_version: str
     args: Sequence[str]
-    environ: Mapping[str, str] = dataclasses.field(repr=False)
+    environ: Mapping[str, str]
     install_hint: str = ""
     #: The cluster for ``provideClusterInfo``; None without that.
     cluster: Mapping[str, object] | None = None

@@ -1,10 +1,11 @@
 """Decodes the chunks of a watch into events of one kind; without I/O."""
 
-import dataclasses
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+
+import msgspec
 
 from app.kube.errors import KubeApiError, error_from_status
 from app.wire.envelope import ApiStatus, Bookmark, DecodeError, ObjectDecoder
@@ -56,8 +57,7 @@ T = TypeVar("T", bound=KubeObject)
 WatchEvent = tuple[str, T | Bookmark]
 
 
-@dataclasses.dataclass(frozen=True)
-class ResourceKind(Generic[T]):
+class ResourceKind(msgspec.Struct, Generic[T], frozen=True):
     """A kind to watch: ``name`` (``Pod``), the path of its collection, and the decoder of its objects."""
 
     name: str
@@ -143,7 +143,7 @@ class KindFeed(Generic[T]):
         """Turns to the next older version of the kind; False after the oldest, when the newest is next."""
         at = self._versions.index(self.kind.path) + 1
         path = self._versions[at % len(self._versions)]
-        self.kind = dataclasses.replace(self.kind, path=path)
+        self.kind = msgspec.structs.replace(self.kind, path=path)
         return at < len(self._versions)
 
     def read(self, lines: Iterable[bytes]) -> Iterator[WatchEvent[T]]:

@@ -3,9 +3,10 @@
 Used for messages that must equal kube-scheduler's, and for values in the configuration.
 """
 
-import dataclasses
 import re
 from typing import Final, Self
+
+import msgspec
 
 # ---------------------------------------------------------------- strings
 
@@ -65,8 +66,7 @@ class DurationError(ValueError):
     """Text that is not a Go duration. The message is Go's."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, order=True)
-class Duration:
+class Duration(msgspec.Struct, frozen=True, order=True):
     """A signed duration, exact to the nanosecond. Zero is false."""
 
     nanoseconds: int

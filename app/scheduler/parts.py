@@ -1,9 +1,9 @@
 """What the scheduler is built from: the process's runtime, access to the API server, and what its own parts share."""
 
 import asyncio
-import dataclasses
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from app.kube.events import EventRecorder
@@ -34,8 +34,7 @@ class Budgets(NamedTuple):
         return cls(*(ByteBudget(memory // len(cls._fields)) for _ in cls._fields))
 
 
-@dataclasses.dataclass(frozen=True)
-class Runtime:
+class Runtime(msgspec.Struct, frozen=True):
     """Owner of the tasks, time, random numbers, and where events are reported. One per process.
 
     ``budgets``: the memory for what waits. ``recorder``: what records all that happens, if anything does.
@@ -51,8 +50,7 @@ class Runtime:
     version: str = ""
 
 
-@dataclasses.dataclass(frozen=True)
-class ApiServer:
+class ApiServer(msgspec.Struct, frozen=True):
     """How the scheduler reads, writes and records events; ``may_write`` is asked right before each write."""
 
     transport: Transport
@@ -60,8 +58,7 @@ class ApiServer:
     may_write: Guard
 
 
-@dataclasses.dataclass(frozen=True)
-class Parts:
+class Parts(msgspec.Struct, frozen=True):
     """What every part of the scheduler gets: the state, time, random numbers, and how to start tasks and
     report events.
     """

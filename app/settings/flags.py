@@ -6,7 +6,6 @@ Flags of leader election override the file. The deprecated flags apply only with
 applies if the file names none; kube-scheduler would ignore it.
 """
 
-import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -81,7 +80,7 @@ def apply_flags(loaded: Loaded | None, flags: Flags) -> Loaded:
         client = client.model_copy(update={"kubeconfig": given.pop("kubeconfig")})
         changed = _replace(changed, client_connection=client)
     ignored = tuple(_ignored(given))
-    return dataclasses.replace(changed, warnings=(*changed.warnings, *ignored))
+    return msgspec.structs.replace(changed, warnings=(*changed.warnings, *ignored))
 
 
 def flag_name(name: str) -> str:
@@ -161,5 +160,5 @@ def _ignored(given: Mapping[str, Any]) -> Iterator[Problem]:
 def _replace(loaded: Loaded, **changes: Any) -> Loaded:
     """The same with some fields of the first document replaced."""
     config = loaded.settings.configuration.model_copy(update=changes)
-    settings = dataclasses.replace(loaded.settings, configuration=config)
-    return dataclasses.replace(loaded, settings=settings)
+    settings = msgspec.structs.replace(loaded.settings, configuration=config)
+    return msgspec.structs.replace(loaded, settings=settings)

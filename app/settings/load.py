@@ -4,10 +4,11 @@ The steps: documents with places (``yaml``) -> v1 (``legacy``) -> models (``stru
 (``validation``) -> warnings (``advice``).
 """
 
-import dataclasses
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path as File
 from typing import Any, Final, NamedTuple
+
+import msgspec
 
 from app.framework.args import Profile
 from app.model.features import RECORDED, Features, as_features
@@ -159,15 +160,14 @@ class ConfiguredExtender(NamedTuple):
     options: ExtenderOptions
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(msgspec.Struct, frozen=True):
     """The two valid documents of a file."""
 
-    configuration: KubeSchedulerConfiguration = dataclasses.field(
+    configuration: KubeSchedulerConfiguration = msgspec.field(
         default_factory=KubeSchedulerConfiguration
     )
     """The document that kube-scheduler reads too."""
-    extension: AiokubeSchedulerConfiguration = dataclasses.field(
+    extension: AiokubeSchedulerConfiguration = msgspec.field(
         default_factory=AiokubeSchedulerConfiguration
     )
     """The document of this scheduler only."""
@@ -195,15 +195,14 @@ class Settings:
         )
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Loaded:
+class Loaded(msgspec.Struct, frozen=True):
     """A valid configuration with its warnings."""
 
     settings: Settings
     warnings: tuple[Problem, ...] = ()
     source: str = "defaults"
     """The name of the file."""
-    locator: Locator = dataclasses.field(default_factory=Locator.nowhere, repr=False)
+    locator: Locator = msgspec.field(default_factory=Locator.nowhere)
     """Where the first document's fields stand in the file."""
 
     def to_plain(

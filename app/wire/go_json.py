@@ -5,7 +5,6 @@ after the first value and names the first field of a wrong type. Responses that 
 app.wire.extender_v1 does not accept are decoded here. The error texts become pod conditions.
 """
 
-import dataclasses
 import json
 import re
 from collections.abc import Callable, Mapping
@@ -154,8 +153,7 @@ class MapOf(msgspec.Struct, frozen=True):
         return {clean(key): self.element.read(item, where) for key, item in value.items()}
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class StructOf:
+class StructOf(msgspec.Struct, frozen=True):
     """A struct; ``fields`` by their JSON names, matched whatever the case. Unknown keys are ignored."""
 
     name: str

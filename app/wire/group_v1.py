@@ -135,7 +135,7 @@ class _Entry(msgspec.Struct):
     Priorities: list[_Score] | None = None
 
 
-class _Answer(StructOf):
+class _Answer(StructOf, frozen=True):
     """The answer, with keys in their documented case only."""
 
     def field(self, key: str) -> str | None:

@@ -14,7 +14,6 @@ So it is false right after a process was frozen for too long, before any timer h
 """
 
 import asyncio
-import dataclasses
 import enum
 import logging
 import uuid
@@ -22,6 +21,7 @@ from collections.abc import Callable
 from contextlib import aclosing
 from typing import Final
 
+import msgspec
 import numpy as np
 
 from app.kube.backoff import Backoff
@@ -75,8 +75,7 @@ def _nothing(*_args: object) -> None:
     pass
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Callbacks:
+class Callbacks(msgspec.Struct, frozen=True):
     """Called synchronously; ``on_stopped_leading`` always, at the end, before the lease is released.
 
     ``may_release``: whether the next leader may start at once. If not, the lease is left to expire.
@@ -112,7 +111,7 @@ class LeaseElector:
         *,
         clock: Clock,
         rng: np.random.Generator,
-        callbacks: Callbacks = Callbacks(),
+        callbacks: Callbacks = Callbacks(),  # noqa: B008 - it is frozen
         events: EventRecorder | None = None,
         component: str = "default-scheduler",
     ) -> None:

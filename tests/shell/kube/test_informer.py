@@ -1,9 +1,9 @@
 """An informer as a whole, on a virtual clock: what the handler is told, when all is synced, what the figures say."""
 
 import asyncio
-import dataclasses
 from contextlib import asynccontextmanager
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -202,7 +202,7 @@ async def test_the_barrier_waits_for_the_slowest(looptime):
     slow.answers += [refused(500), page(version=1)]
     groups = ok({"kind": "APIGroupList", "groups": []})
     absent.answers += [refused(404), refused(404), groups]
-    kind = dataclasses.replace(SERVICES, path="/apis/example.com/v1/services")
+    kind = msgspec.structs.replace(SERVICES, path="/apis/example.com/v1/services")
     async with running(quick, slow, absent, kind=kind) as (informers, _):
         await wait_synced(informers)
         assert RETRY_FIRST <= looptime <= 2 * RETRY_FIRST

@@ -4,9 +4,9 @@ Left out: real connections (test_client.py) and what becomes of the events (test
 """
 
 import asyncio
-import dataclasses
 from contextlib import aclosing
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -365,7 +365,7 @@ async def test_a_kind_that_the_server_does_not_have_is_empty_and_asked_for_rarel
 
 
 async def test_an_optional_kind_that_the_server_does_not_have_is_not_worth_a_warning(caplog):
-    feed = KindFeed(dataclasses.replace(CLAIMS, optional=True))
+    feed = KindFeed(msgspec.structs.replace(CLAIMS, optional=True))
     assert await take(watch_forever(server(groups=GROUPS), feed, rng()), 1) == [[]]
     assert not feed.served
     assert not caplog.text
@@ -379,7 +379,7 @@ async def test_an_optional_kind_that_the_server_does_not_have_may_be_forbidden(l
             refused(403, "no right") if sent.path == CLAIMS.path else has.handler(sent)
         )
     )
-    feed = KindFeed(dataclasses.replace(CLAIMS, optional=True))
+    feed = KindFeed(msgspec.structs.replace(CLAIMS, optional=True))
     assert await take(watch_forever(transport, feed, rng()), 1) == [[]]
     assert looptime < 1
     assert not feed.served
@@ -387,7 +387,7 @@ async def test_an_optional_kind_that_the_server_does_not_have_may_be_forbidden(l
 
 
 async def test_an_optional_kind_that_may_not_be_read_is_empty_after_a_while(looptime, caplog):
-    kind = dataclasses.replace(CLAIMS, optional=True)
+    kind = msgspec.structs.replace(CLAIMS, optional=True)
     feed = KindFeed(kind)
     transport = FakeTransport(handler=lambda _: refused(403, "no right"))
     assert await take(watch_forever(transport, feed, rng()), 1) == [[]]
@@ -398,7 +398,7 @@ async def test_an_optional_kind_that_may_not_be_read_is_empty_after_a_while(loop
 
 async def test_an_optional_kind_is_not_absent_while_others_are_refused_too(looptime):
     """An API server that starts may refuse everything for longer."""
-    feed = KindFeed(dataclasses.replace(CLAIMS, optional=True))
+    feed = KindFeed(msgspec.structs.replace(CLAIMS, optional=True))
     transport = FakeTransport(handler=lambda _: refused(403, "RBAC: not yet known"))
     updates = watch_forever(transport, feed, rng(), lambda: looptime >= 60.0)
     assert await take(updates, 1) == [[]]
@@ -450,7 +450,7 @@ async def test_kinds_that_every_server_has_are_never_empty_by_a_404():
     assert {sent.path for sent in transport.sent} == {SERVICES.path}
 
 
-VERSIONED = dataclasses.replace(
+VERSIONED = msgspec.structs.replace(
     CLAIMS,
     path="/apis/example.com/v1beta1/claims",
     older=("/apis/example.com/v1alpha3/claims", "/apis/example.com/v1alpha2/claims"),
@@ -512,7 +512,7 @@ async def test_a_server_that_changes_its_version_is_followed(looptime):
 
 async def test_a_kind_without_any_version_is_absent_and_found_later(looptime):
     served = []
-    feed = KindFeed(dataclasses.replace(VERSIONED, optional=True))
+    feed = KindFeed(msgspec.structs.replace(VERSIONED, optional=True))
     updates = watch_forever(versions(served), feed, rng())
     async with aclosing(updates):
         await anext(updates)

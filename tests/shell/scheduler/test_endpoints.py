@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import dataclasses
 import datetime as dt
 import json
 import logging
@@ -66,7 +65,7 @@ async def browsing(*nodes, elector=None, profiling=True):
     async with running(*nodes) as world:
         config = world.loaded.settings.configuration
         object.__setattr__(config, "enable_profiling", profiling)
-        parts = dataclasses.replace(world.scheduler.parts, clock=StoppedClock())
+        parts = msgspec.structs.replace(world.scheduler.parts, clock=StoppedClock())
         object.__setattr__(world.scheduler, "parts", parts)
         stop = []
         endpoints = world.endpoints(
