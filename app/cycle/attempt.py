@@ -293,6 +293,14 @@ class Attempt:
         unchanged."""
         return self._ranked()
 
+    def ties(self) -> int:
+        """How many other nodes were as good as the chosen one. Valid while the table is unchanged."""
+        ranked = self.ranked
+        if ranked is None or not len(ranked[1]):
+            return 0
+        totals = ranked[1]
+        return int(np.count_nonzero(totals == totals.max())) - 1
+
     def scores(self) -> Scores:
         """The scores that ``choose`` compared: node names, weighted scores by plugin, and totals with the extenders'
         scores.

@@ -36,6 +36,8 @@ class NodeSelected(msgspec.Struct, frozen=True):
     seconds: float
     #: Computes the scores again; raises SchedulingError.
     scores: Callable[[], Scores]
+    #: Counts the other nodes that were as good.
+    ties: Callable[[], int] = int
 
 
 class BindingStepFinished(msgspec.Struct, frozen=True):

@@ -26,6 +26,7 @@ from app.serving.listening import Listening
 from app.serving.options import ServingOptions
 from app.serving.pages import AboutPages, Dumps, MetricsPages
 from app.serving.server import answering
+from app.serving.whatif import WhatIfPages
 
 
 class Endpoints:
@@ -72,6 +73,7 @@ class Endpoints:
                 features=scheduler.features,
             ).routes(),
             *self._extender_routes(),
+            *WhatIfPages(scheduler.whatif.ask, version).routes(),
             *self.feed.routes(),
             *self._debug_pages(telemetry, dumps).routes(),
         ]

@@ -333,6 +333,7 @@ class GroupAlgorithm:
                     choice.evaluated,
                     seconds,
                     attempt.scores,
+                    attempt.ties,
                 )
             )
             return

@@ -99,6 +99,24 @@ class SchedulingLoop:
             await self._take(queued)
             await turn.pause()
 
+    async def settle(self) -> None:
+        """Schedules until no pod is active and none waits for extenders; instead of ``run``."""
+        self._running = True
+        try:
+            while True:
+                for limit in self._limits:
+                    await limit.wait_for_room()
+                self._wake.clear()
+                queued = self._pop()
+                if queued is not None:
+                    await self._take(queued)
+                elif self._slots.idle:
+                    return
+                else:
+                    await self._wake.wait()
+        finally:
+            self._running = False
+
     def _pop(self) -> QueuedPod | None:
         """The first pod that need not wait for an extender or a slot; with a single slot all pods wait, to keep their order."""
         room = self._slots.has_room
@@ -296,6 +314,7 @@ class PodCycle:
                 choice.evaluated,
                 self._clock.monotonic() - started,
                 attempt.scores,
+                attempt.ties,
             )
         )
         if self._shadows is not None:

@@ -43,6 +43,11 @@ class Slots:
         """Whether a slot is free."""
         return self._free > 0
 
+    @property
+    def idle(self) -> bool:
+        """Whether no work is in progress."""
+        return self._free == self.number
+
     async def start(self, work: Work, name: str) -> None:
         """Starts a piece of work as soon as a slot is free; returns when it is started. ``name``: of the task."""
         if self._free:

@@ -52,6 +52,7 @@ from app.scheduler.serial_extenders import SerialGate, lanes
 from app.scheduler.shadow_extenders import ShadowExtenders
 from app.scheduler.status_patches import StatusPatcher
 from app.scheduler.trace import Header
+from app.scheduler.whatif.answering import WhatIf, priorities_of
 from app.serving.debugger import CacheDebugger
 from app.settings.defaults import IN_TREE_CAPABILITIES
 from app.settings.dump import to_yaml
@@ -162,6 +163,17 @@ class Scheduler:
         self.binder: Final = self._make_binder()
         self.loop: Final = self._make_loop(profiles)
         self.informers: Final = self._make_informers(plugin_names(profiles), features)
+        self.whatif: Final = WhatIf(
+            self.state,
+            profiles,
+            plugin_classes,
+            features=features,
+            clock=self._clock,
+            seed=0,
+            priorities=functools.partial(priorities_of, api.transport),
+            keep_raw=chain.may_concern,
+            synced=lambda: self.synced,
+        )
         if self._recorder is not None:
             header = Header(
                 version=self._runtime.version,
@@ -479,6 +491,7 @@ class Scheduler:
             self.kubelet_rejections,
             self.releases,
             self.shadows,
+            self.whatif,
         ):
             part.register(families)
         families.computed(

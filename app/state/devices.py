@@ -8,7 +8,7 @@ watch shows it: another pod may be scheduled in between and must not get the sam
 """
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from app.model import quantity
@@ -41,6 +41,10 @@ class DeviceTracker:
     def in_flight(self, uid: str) -> "_InFlight | None":
         """A claim's allocation in flight."""
         return self._in_flight.get(uid)
+
+    def in_flights(self) -> Iterable[tuple[str, "InFlight"]]:
+        """All allocations in flight, by uid of the claim."""
+        return self._in_flight.items()
 
     def reserve(
         self, uid: str, allocation: AllocationResult, group: GroupKey | None = None

@@ -49,7 +49,8 @@ class PodGroups:
         self.topology = False
         #: Whether any kind of groups is watched.
         self.watched = False
-        self._preempts_whole = False
+        #: The gate with which ``preempt_whole`` was called; None if it was not.
+        self.whole_gate: bool | None = None
         #: The groups of which all pods are evicted, or none; with ``preempted_whole`` only. ``units_epoch`` changes
         #: with it.
         self._units: Final[set[GroupKey]] = set()
@@ -68,13 +69,19 @@ class PodGroups:
 
         No group may exist yet.
         """
-        self._preempts_whole = gate
+        self.whole_gate = gate
         self.listers[PodGroup].follow(self._note_unit)
+
+    def follow(self, other: "PodGroups") -> None:
+        """From now on preemption and topology constraints are as in ``other`` now. No group may exist yet."""
+        self.topology = other.topology
+        if other.whole_gate is not None:
+            self.preempt_whole(gate=other.whole_gate)
 
     @property
     def preempted_whole(self) -> bool:
         """Whether preemption sees groups as a whole: by its gate, or in the versions of Kubernetes 1.37."""
-        return self._preempts_whole or self.is_newer(PodGroup)
+        return bool(self.whole_gate) or self.is_newer(PodGroup)
 
     def is_newer(self, kind: type[AnyPodGroup]) -> bool:
         """Whether a kind is that of scheduling.k8s.io in a version of Kubernetes 1.37."""

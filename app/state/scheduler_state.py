@@ -526,6 +526,11 @@ class SchedulerState:
         """Nominates a pod for a node, as a checkpoint says."""
         self.nominator.add(pod, node_name)
 
+    def nominate_unqueued(self, pod: Pod, node_name: str) -> None:
+        """Nominates a pod that is not to be tried here: a scheduler whose state this one follows does that."""
+        self.pods[pod.key] = pod
+        self.nominator.add(pod, node_name)
+
     def nominated_for(self, pod: Pod) -> PodsByRow:
         """The other nominated pods with at least this pod's priority, by row."""
         return self._nominations.concerning(pod)

@@ -213,6 +213,11 @@ class DryRunView(View):
         """Adds the pods ``chosen`` from a batch (intp[k], by index) to the rows at ``positions`` (intp[k])."""
         self._move(_Moves(batch, chosen, positions, 1))
 
+    def add_copies(self, batch: PodBatch, numbers: Int64) -> None:
+        """Adds so many copies (int64[n]) of the one pod of a batch to each row. Its columns count; ``pods`` has it once."""
+        at = np.flatnonzero(numbers)
+        self._move(_Moves(batch, np.zeros(len(at), np.intp), at, numbers[at]))
+
     def remove_many(self, batch: PodBatch, chosen: Rows, positions: Rows) -> None:
         """Removes the pods ``chosen`` from a batch; arguments as for ``add_many``."""
         self._move(_Moves(batch, chosen, positions, -1))

@@ -87,6 +87,10 @@ class DisruptionBudgets:
             if pod.name not in budget.disrupted
         )
 
+    def allowed(self, key: ClaimKey) -> int:
+        """How many disruptions a budget that was counted allows."""
+        return self._budgets[key].allowed
+
     def exceeding(self, lost: Mapping[ClaimKey, int]) -> int:
         """By how many pods the budgets are exceeded if they lose as many as in ``lost``."""
         return sum(max(0, number - self._budgets[key].allowed) for key, number in lost.items())

@@ -1,0 +1,378 @@
+"""The imagined cluster: a mirror of the state with the scheduler's own cycles, in which a bound pod is only noted.
+
+Pods go through the same queue, the same loop and the same plugins as in the scheduler. What would be written is done to the mirror at
+once: a binding is confirmed, victims are terminating. They have gone when nothing else is left to try, as victims take longer to
+end than pods to be decided. Then preemptors, and whatever else waits for an event, are tried again.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final, cast
+
+import msgspec
+import numpy as np
+
+from app.cycle.pod_cycle import AssumedPod
+from app.framework.args import Profile
+from app.framework.diagnosis import Diagnosis
+from app.framework.handle import Eviction
+from app.framework.runner import Framework
+from app.model.clock import Clock
+from app.model.features import Features
+from app.model.objects import PodCondition
+from app.model.pod import Pod
+from app.model.pod_groups import GroupKey
+from app.model.status import Code, Status
+from app.observe.events import AttemptFailed, NodeSelected
+from app.plugins.default_preemption import DefaultPreemption
+from app.runtime.tasks import SLICE, Limiter
+from app.scheduler.binding import Binder
+from app.scheduler.effects import ApiEffects
+from app.scheduler.failures import FailureHandler
+from app.scheduler.group_cycle import GroupCycle
+from app.scheduler.group_status import GroupStatusWriter
+from app.scheduler.loop import PodCycle, SchedulingLoop
+from app.scheduler.parts import Parts
+from app.scheduler.profiles import build_state
+from app.scheduler.reports import Reports
+from app.state.mirror import Mirror, Steps
+from app.state.queue.queued_pod import GATED
+from app.state.queue.scheduling_queue import SchedulingQueue
+from app.state.scheduler_state import SchedulerState
+
+log = logging.getLogger(__name__)
+
+#: The part of the time that questions take while pods wait for the scheduler: a hundredth.
+_SHARE_WHEN_BUSY: Final = 0.01
+#: Attempts of one question at most, for each of its pods: one that others keep waking is not tried for ever.
+_ATTEMPTS: Final = 20
+_PREEMPTION: Final = "DefaultPreemption"
+
+
+class GivenUp(BaseException):
+    """The question is over before its answer: its time is up, or nobody waits for the answer."""
+
+
+class Pace(Limiter):
+    """Lets the scheduler run every SLICE seconds, and much longer while it has pods to try; ends when the time is up."""
+
+    def __init__(self, clock: Clock, busy: Callable[[], bool]) -> None:
+        """``busy``: whether pods wait for the scheduler."""
+        super().__init__()
+        self._clock: Final = clock
+        self._busy: Final = busy
+        self._began = 0.0
+        self._ends = 0.0
+        self._gone: Callable[[], bool] = bool
+
+    def begin(self, seconds: float, gone: Callable[[], bool] = bool) -> None:
+        """A question begins, which may take so long. ``gone``: whether nobody waits for the answer any longer."""
+        self._began = self._clock.monotonic()
+        self._ends, self._gone = self._began + seconds, gone
+
+    async def wait_for_room(self) -> None:
+        """Pauses if it is time to. Raises GivenUp."""
+        now = self._clock.monotonic()
+        if now - self._began > SLICE:
+            await self.pause()
+
+    async def pause(self) -> None:
+        """Lets other tasks run. Raises GivenUp."""
+        now = self._clock.monotonic()
+        if now >= self._ends or self._gone():
+            raise GivenUp
+        rest = (now - self._began) * (1 / _SHARE_WHEN_BUSY - 1) if self._busy() else 0.0
+        await asyncio.sleep(min(rest, max(0.0, self._ends - now)))
+        self._began = self._clock.monotonic()
+
+    async def through(self, steps: Steps, *, to_the_end: bool = False) -> None:
+        """Runs steps, with pauses between them. Raises GivenUp unless they must come to their end."""
+        for _ in steps:
+            if to_the_end:
+                await asyncio.sleep(0)
+            else:
+                await self.pause()
+
+
+class Failed(msgspec.Struct, frozen=True):
+    """Why a pod was not placed in its last attempt."""
+
+    reason: str
+    message: str
+    diagnosis: Diagnosis | None = None
+
+
+class Outcomes:
+    """What became of the pods of a question, by uid."""
+
+    def __init__(self) -> None:
+        #: On their nodes, in the order of the decisions.
+        self.placed: Final[dict[str, AssumedPod]] = {}
+        self.failed: Final[dict[str, Failed]] = {}
+        #: Whether chance decided, here or for a pod before.
+        self.tied: Final[dict[str, bool]] = {}
+        #: The pods that were evicted for it.
+        self.preempts: Final[dict[str, list[Pod]]] = {}
+        self.attempts = 0
+
+
+class World:
+    """One imagined cluster, for one question at a time."""
+
+    def __init__(
+        self,
+        original: SchedulerState,
+        profiles: Sequence[Profile],
+        classes: Mapping[str, type],
+        *,
+        clock: Clock,
+        rng: np.random.Generator,
+        features: Features,
+    ) -> None:
+        """``rng``: of questions only. Raises PluginError."""
+        if classes.get(_PREEMPTION) is DefaultPreemption:
+            classes = {**classes, _PREEMPTION: _PausingPreemption}
+        self.clock: Final = clock
+        self.outcomes = Outcomes()
+        self._tasks: Final[set[asyncio.Task[None]]] = set()
+        self._dying: Final[dict[str, Pod]] = {}
+        self._most_attempts = 0
+        self.state: SchedulerState
+        self.frameworks: Mapping[str, Framework]
+        self.state, self.frameworks = build_state(
+            profiles,
+            classes,
+            SchedulingQueue,
+            rng=rng,
+            clock=clock,
+            notify=self._notify,
+            features=features,
+        )
+        self.mirror: Final = Mirror(original, self.state)
+        self.pace: Final = Pace(clock, lambda: original.ready)
+        parts = Parts(self.state, clock, rng, self._spawn, self._on_event)
+        effects = cast("ApiEffects", _Effects(self))
+        failures = FailureHandler(parts, effects, cast("Reports", _NoReports()))
+        binder = cast("Binder", _Binder(self, failures))
+        self._loop: Final = SchedulingLoop(
+            parts,
+            PodCycle(parts, self.frameworks, binder=binder, failures=failures, extenders=None),
+            groups=GroupCycle(
+                parts,
+                effects=effects,
+                extenders=None,
+                binder=binder,
+                failures=failures,
+                status=cast("GroupStatusWriter", _NoStatus()),
+            ),
+            extenders=None,
+            parallelism=1,
+            limits=(self.pace,),
+        )
+
+    @asynccontextmanager
+    async def question(
+        self, seconds: float, gone: Callable[[], bool] = bool
+    ) -> AsyncIterator["World"]:
+        """The world as the cluster is now; whatever is done to it during the block is taken back after it.
+
+        Raises GivenUp. After any other exception the world must not be used again.
+        """
+        self.pace.begin(seconds, gone)
+        await self.pace.through(self.mirror.update(self.now))
+        try:
+            yield self
+        finally:
+            await self._restore()
+
+    async def again(self) -> None:
+        """Takes everything back, within a question."""
+        await self._restore()
+
+    async def _restore(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        placed = list(self.outcomes.placed.values())
+        for assumed in reversed(placed):
+            try:
+                assumed.framework.commit.unreserve(
+                    assumed.cycle_state, assumed.pod, assumed.pod.node_name
+                )
+            except Exception:
+                log.exception("Error in Unreserve for pod %s of a question", assumed.pod.key)
+        for pod in list(self.state.cache.assumed_pods()):
+            self.state.forget(pod)
+        self.outcomes = Outcomes()
+        self._dying.clear()
+        self._most_attempts = 0
+        await self.pace.through(self.mirror.take_back(self.now), to_the_end=True)
+
+    @property
+    def now(self) -> float:
+        """The time for the queue."""
+        return self.clock.steady()
+
+    # ------------------------------------------------------------ what a question does
+
+    def change(self, kind: type, old: Any, new: Any) -> None:
+        """Changes an object of the imagined cluster. Raises ValueError if it is refused."""
+        self.mirror.change(kind, old, new, self.now)
+        if kind is Pod and new is not None and not new.node_name:
+            self._most_attempts += _ATTEMPTS
+
+    async def settle(self) -> None:
+        """Schedules until nothing is left to try: victims go, and pods that wait for them are tried again. Raises GivenUp."""
+        while True:
+            await self._loop.settle()
+            if not self._dying or self.outcomes.attempts > self._most_attempts:
+                return
+            dying = list(self._dying.values())
+            self._dying.clear()
+            for pod in dying:
+                self.change(Pod, pod, None)
+                await self.pace.wait_for_room()
+            queued = map(
+                self.state.queue.get, self.outcomes.preempts.keys() - self.outcomes.placed.keys()
+            )
+            waiting = [each.pod for each in queued if each is not None]
+            self.state.activate(waiting, self.now)
+
+    def fate(self, pod: Pod) -> Failed | None:
+        """Why a pod of the question has no node; None if it has one."""
+        uid = pod.uid
+        if uid in self.outcomes.placed:
+            return None
+        queued = self.state.queue.get(uid)
+        if queued is not None and queued.place is GATED and queued.gating_plugin:
+            return Failed("Gated", f"{queued.gating_plugin}: {queued.gating_status.message}")
+        return self.outcomes.failed.get(uid) or Failed("NotDecided", "it was not decided in time")
+
+    # ------------------------------------------------------------ what the cycles report
+
+    def _notify(self) -> None:
+        loop = getattr(self, "_loop", None)
+        if loop is not None:
+            loop.wake()
+
+    def _spawn(self, coroutine: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(coroutine, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def _on_event(self, event: object) -> None:
+        outcomes = self.outcomes
+        match event:
+            case NodeSelected(queued=queued, ties=ties):
+                outcomes.attempts += 1
+                outcomes.tied[queued.pod.uid] = ties() > 0
+            case AttemptFailed(queued=queued):
+                outcomes.attempts += 1
+                reason = "Unschedulable" if event.result == "unschedulable" else "SchedulerError"
+                outcomes.failed[queued.pod.uid] = Failed(reason, event.message, event.diagnosis)
+                if outcomes.attempts > self._most_attempts:
+                    raise GivenUp
+            case _:
+                pass
+
+    def bound(self, assumed: AssumedPod) -> None:
+        """A pod would be bound."""
+        uid = assumed.pod.uid
+        self.outcomes.placed[uid] = assumed
+        self.outcomes.failed.pop(uid, None)
+        self.state.done(uid)
+        self.state.finish_binding(uid)
+        before = self.state.pods[assumed.pod.key]
+        self.mirror.change(Pod, before, assumed.pod, self.now)
+
+    def evict(self, eviction: Eviction) -> None:
+        """Pods would be evicted: they are terminating."""
+        staying = [
+            pod
+            for victim in eviction.victims
+            if (pod := self.state.cache.get(victim.uid)) is not None and not pod.terminating
+        ]
+        preempts = self.outcomes.preempts.setdefault(eviction.preemptor.uid, [])
+        for mate in eviction.mates:
+            self.outcomes.preempts.setdefault(mate.uid, [])
+        if not staying:
+            return
+        eviction.progress.begin(eviction.uid)
+        eviction.progress.last(eviction.uid, staying[-1])
+        for pod in staying:
+            preempts.append(pod)
+            dying = msgspec.structs.replace(
+                pod, deletion_timestamp="now", conditions=(*pod.conditions, _EVICTED)
+            )
+            self.mirror.change(Pod, pod, dying, self.now)
+            self._dying[pod.uid] = dying
+        eviction.progress.end(eviction.uid, evicted=True)
+
+
+_EVICTED: Final = PodCondition(
+    type="DisruptionTarget", status="True", reason="PreemptionByScheduler"
+)
+
+
+class _PausingPreemption(DefaultPreemption):
+    """A search that lets other tasks run: nothing else changes the mirror in a pause."""
+
+    ROWS_AT_ONCE = 256
+
+
+class _Binder:
+    """Notes the pods that would be bound (see Binder)."""
+
+    def __init__(self, world: World, failures: FailureHandler) -> None:
+        self._world: Final = world
+        self._failures: Final = failures
+
+    def start(self, assumed: AssumedPod, waits: Mapping[str, float]) -> None:
+        """See Binder. A pod that a Permit plugin delays counts as allowed."""
+        del waits
+        try:
+            self._world.bound(assumed)
+        except ValueError as error:
+            self._failures.undo(assumed, Status(Code.Error, (str(error),)))
+
+
+class _Effects:
+    """What plugins of a question may do (see Effects): evict in the imagined cluster, and nothing else."""
+
+    def __init__(self, world: World) -> None:
+        self.latest: Final = world.state.latest
+        self.evict: Final = world.evict
+        self.now: Final = world.clock.wall
+        self._pace: Final = world.pace
+
+    def asks_about_victims(self, _pod: Pod) -> bool:
+        """See Effects."""
+        return False
+
+    def event(self, pod: Pod, *, reason: str, action: str, note: str) -> None:
+        """See Effects."""
+
+    async def sleep(self, _seconds: float) -> None:
+        """See Effects."""
+        await self._pace.pause()
+
+
+class _NoReports:
+    """Reports nothing (see Reports)."""
+
+    def failed(self, pod: Pod, **_told: object) -> None:
+        """See Reports."""
+
+    def skipped_deleting(self, pod: Pod, now: float) -> None:
+        """See Reports."""
+
+
+class _NoStatus:
+    """Writes no status of groups (see GroupStatusWriter)."""
+
+    def put(self, key: GroupKey, result: str, text: str, *, uid: str) -> None:
+        """See GroupStatusWriter."""

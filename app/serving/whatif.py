@@ -1,0 +1,159 @@
+"""Serves ``POST /whatif``, which says what would happen (docs/whatif.md), and the OpenAPI document that describes it.
+
+It requires the verb ``post`` on the non-resource URL ``/whatif``, and ``get`` on ``/whatif/openapi`` for the document.
+"""
+
+import functools
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, Protocol
+
+import msgspec
+from aiohttp import web
+
+from app.serving.access import RequestRejected, status_response
+from app.serving.pages import JSON
+from app.serving.requests import bad_request
+from app.wire.sanitize import encode
+from app.wire.whatif_v1 import Answer, Question, RefusedError
+
+PATH: Final = "/whatif"
+OPENAPI: Final = "/whatif/openapi"
+#: Bytes of a question at most; larger ones are answered with 413.
+MAX_BODY: Final = 1 << 20
+
+_DECODER: Final = msgspec.json.Decoder(Question)
+
+
+class Ask(Protocol):
+    """Answers a question."""
+
+    def __call__(self, question: Question, gone: Callable[[], bool]) -> Awaitable[Answer]:
+        """``gone``: whether nobody waits for the answer any longer. Raises RefusedError."""
+        ...
+
+
+class WhatIfPages:
+    """The endpoint for questions."""
+
+    def __init__(self, ask: Ask, version: str) -> None:
+        """``version``: of aiokube-scheduler."""
+        self._ask: Final = ask
+        self._version: Final = version
+
+    def routes(self) -> list[web.RouteDef]:
+        """The pages."""
+        return [web.post(PATH, self._question), web.get(OPENAPI, self._openapi)]
+
+    async def _question(self, request: web.Request) -> web.Response:
+        body = await large_body_of(request, MAX_BODY)
+        try:
+            question = _DECODER.decode(body)
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            bad_request(str(error))
+        try:
+            answer = await self._ask(question, functools.partial(_has_gone, request))
+        except RefusedError as refused:
+            raise RequestRejected(refused_response(refused)) from refused
+        return web.Response(body=encode(answer), content_type=JSON)
+
+    async def _openapi(self, _request: web.Request) -> web.Response:
+        return web.Response(body=encode(openapi(self._version)), content_type=JSON)
+
+
+def _has_gone(request: web.Request) -> bool:
+    return request.transport is None or request.transport.is_closing()
+
+
+def refused_response(refused: RefusedError) -> web.Response:
+    """The answer to a question that is refused."""
+    response = status_response(refused.status, refused.reason, str(refused))
+    if refused.retry_after:
+        response.headers["Retry-After"] = str(refused.retry_after)
+    return response
+
+
+async def large_body_of(request: web.Request, limit: int) -> bytes:
+    """The body of a request, up to ``limit`` bytes. Raises RequestRejected."""
+    too_large = status_response(
+        413, "RequestEntityTooLarge", f"a question may have {limit} bytes at most"
+    )
+    if request.content_length is not None and request.content_length > limit:
+        raise RequestRejected(too_large)
+    parts: list[bytes] = []
+    size = 0
+    try:
+        async for part in request.content.iter_any():
+            size += len(part)
+            if size > limit:
+                raise RequestRejected(too_large)
+            parts.append(part)
+    except web.RequestPayloadError:
+        bad_request("the body of the request is malformed")
+    return b"".join(parts)
+
+
+@functools.cache
+def openapi(version: str) -> dict[str, Any]:
+    """The OpenAPI document."""
+    schemas, components = msgspec.json.schema_components(
+        (Question, Answer), ref_template="#/components/schemas/{name}"
+    )
+    question, answer = schemas
+    refusals = {
+        "400": "The question cannot be read.",
+        "401": "The credentials are not valid.",
+        "403": 'The right to "post" on the nonResourceURL /whatif is missing.',
+        "404": "A node that is named does not exist.",
+        "413": "The question is too large.",
+        "422": "The question can be read, but not be answered.",
+        "429": "Too many questions are waiting.",
+        "503": "The scheduler cannot answer now.",
+        "504": "The time was over before there was an answer.",
+    }
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "aiokube-scheduler: what would happen",
+            "version": version,
+            "description": "Questions to the running scheduler. Nothing is written.",
+        },
+        "paths": {
+            PATH: {
+                "post": {
+                    "operationId": "whatIf",
+                    "requestBody": {
+                        "required": True,
+                        "content": {JSON: {"schema": question}},
+                    },
+                    "responses": {
+                        "200": {
+                            "description": "The answer.",
+                            "content": {JSON: {"schema": answer}},
+                        },
+                        **{
+                            code: {
+                                "description": text,
+                                "content": {
+                                    JSON: {"schema": {"$ref": "#/components/schemas/Status"}}
+                                },
+                            }
+                            for code, text in refusals.items()
+                        },
+                    },
+                }
+            }
+        },
+        "components": {"schemas": {**components, "Status": _STATUS}},
+    }
+
+
+_STATUS: Final = {
+    "type": "object",
+    "description": "metav1.Status of Kubernetes.",
+    "properties": {
+        "status": {"type": "string"},
+        "reason": {"type": "string"},
+        "message": {"type": "string"},
+        "code": {"type": "integer"},
+    },
+}
