@@ -14,20 +14,22 @@ from app.serving.access import RequestRejected, status_response
 from app.serving.pages import JSON
 from app.serving.requests import bad_request
 from app.wire.sanitize import encode
-from app.wire.whatif_v1 import Answer, Question, RefusedError
+from app.wire.whatif_v1 import RefusedError, WhatIfAnswer, WhatIfQuestion
 
 PATH: Final = "/whatif"
 OPENAPI: Final = "/whatif/openapi"
 #: Bytes of a question at most; larger ones are answered with 413.
 MAX_BODY: Final = 1 << 20
 
-_DECODER: Final = msgspec.json.Decoder(Question)
+_DECODER: Final = msgspec.json.Decoder(WhatIfQuestion)
 
 
 class Ask(Protocol):
     """Answers a question."""
 
-    def __call__(self, question: Question, gone: Callable[[], bool]) -> Awaitable[Answer]:
+    def __call__(
+        self, question: WhatIfQuestion, gone: Callable[[], bool]
+    ) -> Awaitable[WhatIfAnswer]:
         """``gone``: whether nobody waits for the answer any longer. Raises RefusedError."""
         ...
 
@@ -96,7 +98,7 @@ async def large_body_of(request: web.Request, limit: int) -> bytes:
 def openapi(version: str) -> dict[str, Any]:
     """The OpenAPI document."""
     schemas, components = msgspec.json.schema_components(
-        (Question, Answer), ref_template="#/components/schemas/{name}"
+        (WhatIfQuestion, WhatIfAnswer), ref_template="#/components/schemas/{name}"
     )
     question, answer = schemas
     refusals = {

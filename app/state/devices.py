@@ -42,7 +42,7 @@ class DeviceTracker:
         """A claim's allocation in flight."""
         return self._in_flight.get(uid)
 
-    def in_flights(self) -> Iterable[tuple[str, "InFlight"]]:
+    def in_flights(self) -> Iterable[tuple[str, "_InFlight"]]:
         """All allocations in flight, by uid of the claim."""
         return self._in_flight.items()
 

@@ -21,7 +21,7 @@ _OBJECTS: Final = 2000
 #: So few changed rows are compared without a pause, which ends the update.
 _FEW_ROWS: Final = 256
 
-Steps = Generator[None, None, None]
+MirrorSteps = Generator[None, None, None]
 
 
 class MirrorBrokenError(Exception):
@@ -57,7 +57,7 @@ class Mirror:
 
     # ------------------------------------------------------------ following
 
-    def update(self, now: float) -> Steps:
+    def update(self, now: float) -> MirrorSteps:
         """Brings the state up to date; other tasks may run at each yield, but not after the last one.
 
         Nothing that was changed here may be left. Raises MirrorBrokenError.
@@ -215,7 +215,7 @@ class Mirror:
             if isinstance(command, RefusedObject):
                 raise ValueError(f"{kind.__name__} {command.key}: {command.error}")  # noqa: TRY004 - about its value
 
-    def take_back(self, now: float) -> Steps:
+    def take_back(self, now: float) -> MirrorSteps:
         """Undoes all changes, the last first. No pod may be assumed any longer. Raises MirrorBrokenError."""
         number = 0
         # Nodes come back before their pods, and pods that were added go before the pods whose room they have.

@@ -17,7 +17,7 @@ SECONDS: Final = 10.0
 MAX_SECONDS: Final = 50.0
 
 
-class Question(msgspec.Struct, rename="camel", forbid_unknown_fields=True, frozen=True):
+class WhatIfQuestion(msgspec.Struct, rename="camel", forbid_unknown_fields=True, frozen=True):
     """What would happen? Nothing is written, whatever is asked."""
 
     question: QuestionName
@@ -41,7 +41,7 @@ class Question(msgspec.Struct, rename="camel", forbid_unknown_fields=True, froze
     limit: Annotated[int, msgspec.Meta(ge=1, le=MAX_ROWS)] = 1_000
 
 
-class PodName(msgspec.Struct, rename="camel", frozen=True):
+class EvictedPod(msgspec.Struct, rename="camel", frozen=True):
     """A pod that would be evicted."""
 
     namespace: str
@@ -60,7 +60,7 @@ class PodAnswer(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True)
     #: Of ``drain`` and ``lose``: where it is now.
     node_before: str = msgspec.field(default="", name="from")
     #: The pods that are evicted for it first.
-    preempts: list[PodName] = []
+    preempts: list[EvictedPod] = []
     #: Why it stays pending: Unschedulable, SchedulerError, Gated, OtherScheduler, Unmanaged, NotDecided.
     reason: str = ""
     message: str = ""
@@ -108,7 +108,7 @@ class NodeAnswer(msgspec.Struct, rename="camel", frozen=True):
     leaving: int = 0
 
 
-class Answer(msgspec.Struct, rename="camel", frozen=True):
+class WhatIfAnswer(msgspec.Struct, rename="camel", frozen=True):
     """The answer. What does not belong to the question is empty."""
 
     question: QuestionName

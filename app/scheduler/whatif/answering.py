@@ -29,11 +29,11 @@ from app.scheduler.whatif.manifests import (
     DEFAULT_PRIORITY,
     SYSTEM_PRIORITIES,
     Manifest,
-    Reader,
+    ManifestReader,
     Reading,
     Wanted,
 )
-from app.scheduler.whatif.world import Failed, GivenUp, World
+from app.scheduler.whatif.world import Failed, GivenUp, ImaginedCluster
 from app.state.mirror import MirrorBrokenError
 from app.state.scheduler_state import SchedulerState
 from app.wire.kube import NodeDecoder, decoder_for
@@ -41,15 +41,15 @@ from app.wire.pods import KeepRaw
 from app.wire.whatif_v1 import (
     MAX_COPIES,
     MAX_PODS,
-    Answer,
     BudgetAnswer,
     CountAnswer,
+    EvictedPod,
     NodeAnswer,
     PodAnswer,
-    PodName,
-    Question,
     RefusedError,
     Stop,
+    WhatIfAnswer,
+    WhatIfQuestion,
     invalid,
 )
 
@@ -125,13 +125,13 @@ class WhatIf:
         self._ask_priorities: Final = priorities
         self._priorities: Mapping[str, int] = SYSTEM_PRIORITIES
         self._priorities_at = -_PRIORITIES_SECONDS
-        self._reader: Final = Reader(
+        self._reader: Final = ManifestReader(
             {kind.__name__: (kind, decoder_for(kind)) for kind in state.cluster.kinds()},
             kinds.pods(keep_raw=keep_raw, keep_bound_raw=False, features=features).decoder,
             NodeDecoder(),
             [profile.scheduler_name for profile in profiles],
         )
-        self._world: World | None = None
+        self._world: ImaginedCluster | None = None
         self._budgets: DisruptionBudgets | None = None
         self._turn: Final = asyncio.Lock()
         self._waiting = 0
@@ -157,7 +157,7 @@ class WhatIf:
             counter=True,
         )
 
-    async def ask(self, question: Question, gone: Callable[[], bool] = bool) -> Answer:
+    async def ask(self, question: WhatIfQuestion, gone: Callable[[], bool] = bool) -> WhatIfAnswer:
         """The answer. ``gone``: whether nobody waits for it any longer. Raises RefusedError."""
         started, code = self._clock.monotonic(), 200
         try:
@@ -172,7 +172,7 @@ class WhatIf:
             self._asked[question.question, str(code)] += 1
             self._seconds[(question.question,)] += self._clock.monotonic() - started
 
-    async def _ask(self, question: Question, gone: Callable[[], bool]) -> Answer:
+    async def _ask(self, question: WhatIfQuestion, gone: Callable[[], bool]) -> WhatIfAnswer:
         started, at = self._clock.monotonic(), self._clock.wall()
         if not self._synced():
             raise RefusedError(503, "ServiceUnavailable", "the caches are not filled yet", 1)
@@ -187,7 +187,9 @@ class WhatIf:
         )
 
     @asynccontextmanager
-    async def world(self, seconds: float, gone: Callable[[], bool] = bool) -> AsyncIterator[World]:
+    async def world(
+        self, seconds: float, gone: Callable[[], bool] = bool
+    ) -> AsyncIterator[ImaginedCluster]:
         """The imagined cluster as the cluster is now, for the block alone. Raises RefusedError."""
         if self._waiting >= MAX_WAITING:
             raise RefusedError(
@@ -212,12 +214,14 @@ class WhatIf:
             self._turn.release()
 
     @asynccontextmanager
-    async def _prepared(self, seconds: float, gone: Callable[[], bool]) -> AsyncIterator[World]:
+    async def _prepared(
+        self, seconds: float, gone: Callable[[], bool]
+    ) -> AsyncIterator[ImaginedCluster]:
         if self._idle is not None:
             self._idle.cancel()
         world, self._world = self._world, None
         if world is None:
-            world = World(
+            world = ImaginedCluster(
                 self._state,
                 self._profiles,
                 self._classes,
@@ -262,7 +266,7 @@ class WhatIf:
 
     # ------------------------------------------------------------ for questions
 
-    async def read(self, question: Question, world: World) -> Reading:
+    async def read(self, question: WhatIfQuestion, world: ImaginedCluster) -> Reading:
         """The objects of a question. Raises RefusedError."""
         problem = await self._refresh_priorities()
         nodes = [node for node in world.state.table.nodes if node is not None]
@@ -307,7 +311,7 @@ class WhatIf:
 class _Asking:
     """One question."""
 
-    def __init__(self, whatif: WhatIf, world: World, question: Question) -> None:
+    def __init__(self, whatif: WhatIf, world: ImaginedCluster, question: WhatIfQuestion) -> None:
         self._whatif: Final = whatif
         self._world: Final = world
         self._question: Final = question
@@ -319,7 +323,7 @@ class _Asking:
         self._left: list[tuple[Pod, Failed]] = []
         self._over = False
 
-    async def answer(self) -> Answer:
+    async def answer(self) -> WhatIfAnswer:
         """The answer, without its times. Raises RefusedError."""
         match self._question.question:
             case "fits":
@@ -335,7 +339,7 @@ class _Asking:
 
     # ------------------------------------------------------------ what is asked
 
-    async def _fits(self) -> Answer:
+    async def _fits(self) -> WhatIfAnswer:
         reading = await self._read()
         self._put_others(reading)
         self._pods = self._new_pods(reading)
@@ -343,7 +347,7 @@ class _Asking:
         await self._settle()
         return self._told()
 
-    async def _how_many(self) -> Answer:
+    async def _how_many(self) -> WhatIfAnswer:
         reading = await self._read()
         most = self._question.copies or MAX_COPIES
         self._put_others(reading)
@@ -361,7 +365,7 @@ class _Asking:
             truncated=self._over or len(counts) < len(reading.wanted),
         )
 
-    async def _move(self, nodes: Sequence[Node], *, gone: bool) -> Answer:
+    async def _move(self, nodes: Sequence[Node], *, gone: bool) -> WhatIfAnswer:
         """Nodes are cordoned and drained, or ``gone``: their pods are made again by their controllers."""
         world, table = self._world, self._world.state.table
         moved: list[tuple[Pod, str]] = []
@@ -391,7 +395,7 @@ class _Asking:
         await self._settle()
         return self._told(budgets=budgets, leaving=leaving)
 
-    async def _needs(self) -> Answer:
+    async def _needs(self) -> WhatIfAnswer:
         reading = await self._read()
         shape, daemons = self._shape()
         pods = self._new_pods(reading)
@@ -434,7 +438,7 @@ class _Asking:
             told, count=min(known, default=None), message=f"{text}; {told.message}"
         )
 
-    def _no_number(self, most: int, *, useless: bool) -> Answer:
+    def _no_number(self, most: int, *, useless: bool) -> WhatIfAnswer:
         """No number of nodes helps all pods."""
         told = self._told()
         first = next((each for each in told.pods if not each.node), None)
@@ -656,7 +660,7 @@ class _Asking:
         *,
         budgets: Sequence[BudgetAnswer] = (),
         leaving: Mapping[str, int] | None = None,
-    ) -> Answer:
+    ) -> WhatIfAnswer:
         world, outcomes = self._world, self._world.outcomes
         by_uid = {pod.uid: pod for pod in self._pods}
         rows: list[PodAnswer] = []
@@ -723,12 +727,12 @@ class _Asking:
                 return _stops(fate.diagnosis)
         return []
 
-    def _with_warnings(self, **fields: Any) -> Answer:
+    def _with_warnings(self, **fields: Any) -> WhatIfAnswer:
         message = fields.pop("message", "")
         if self._over:
             more = "the time was over before everything was decided"
             message = f"{message}; {more}" if message else more
-        return Answer(
+        return WhatIfAnswer(
             self._question.question,
             "",
             0.0,
@@ -739,8 +743,8 @@ class _Asking:
         )
 
 
-def _name(pod: Pod) -> PodName:
-    return PodName(pod.namespace, pod.name, pod.node_name, pod.priority)
+def _name(pod: Pod) -> EvictedPod:
+    return EvictedPod(pod.namespace, pod.name, pod.node_name, pod.priority)
 
 
 def _stops(diagnosis: Diagnosis) -> list[Stop]:

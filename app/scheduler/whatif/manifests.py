@@ -17,7 +17,7 @@ from app.model.pod_groups import LabelledPodGroup
 from app.model.selectors import Selector
 from app.wire.envelope import DecodeError
 from app.wire.kube import ObjectDecoder
-from app.wire.whatif_v1 import MAX_PODS, Question, RefusedError, invalid
+from app.wire.whatif_v1 import MAX_PODS, RefusedError, WhatIfQuestion, invalid
 
 Manifest = dict[str, Any]
 
@@ -103,7 +103,7 @@ class Reading:
         self.warnings: Final[list[str]] = []
 
 
-class Reader:
+class ManifestReader:
     """Reads manifests."""
 
     def __init__(
@@ -120,7 +120,7 @@ class Reader:
         self._schedulers: Final = schedulers
 
     def read(
-        self, question: Question, priorities: Mapping[str, int], nodes: Sequence[Node]
+        self, question: WhatIfQuestion, priorities: Mapping[str, int], nodes: Sequence[Node]
     ) -> Reading:
         """The pods that are meant, and the other objects. ``nodes``: those of the cluster, for DaemonSets. Raises RefusedError."""
         reading = Reading()
@@ -177,8 +177,8 @@ class _OneQuestion:
 
     def __init__(
         self,
-        reader: Reader,
-        question: Question,
+        reader: ManifestReader,
+        question: WhatIfQuestion,
         priorities: Mapping[str, int],
         nodes: Sequence[Node],
         reading: Reading,

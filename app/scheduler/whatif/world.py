@@ -37,7 +37,7 @@ from app.scheduler.loop import PodCycle, SchedulingLoop
 from app.scheduler.parts import Parts
 from app.scheduler.profiles import build_state
 from app.scheduler.reports import Reports
-from app.state.mirror import Mirror, Steps
+from app.state.mirror import Mirror, MirrorSteps
 from app.state.queue.queued_pod import GATED
 from app.state.queue.scheduling_queue import SchedulingQueue
 from app.state.scheduler_state import SchedulerState
@@ -87,7 +87,7 @@ class Pace(Limiter):
         await asyncio.sleep(min(rest, max(0.0, self._ends - now)))
         self._began = self._clock.monotonic()
 
-    async def through(self, steps: Steps, *, to_the_end: bool = False) -> None:
+    async def through(self, steps: MirrorSteps, *, to_the_end: bool = False) -> None:
         """Runs steps, with pauses between them. Raises GivenUp unless they must come to their end."""
         for _ in steps:
             if to_the_end:
@@ -104,7 +104,7 @@ class Failed(msgspec.Struct, frozen=True):
     diagnosis: Diagnosis | None = None
 
 
-class Outcomes:
+class Fates:
     """What became of the pods of a question, by uid."""
 
     def __init__(self) -> None:
@@ -118,7 +118,7 @@ class Outcomes:
         self.attempts = 0
 
 
-class World:
+class ImaginedCluster:
     """One imagined cluster, for one question at a time."""
 
     def __init__(
@@ -135,10 +135,11 @@ class World:
         if classes.get(_PREEMPTION) is DefaultPreemption:
             classes = {**classes, _PREEMPTION: _PausingPreemption}
         self.clock: Final = clock
-        self.outcomes = Outcomes()
+        self.outcomes = Fates()
         self._tasks: Final[set[asyncio.Task[None]]] = set()
         self._dying: Final[dict[str, Pod]] = {}
         self._most_attempts = 0
+        self._loop: SchedulingLoop | None = None
         self.state: SchedulerState
         self.frameworks: Mapping[str, Framework]
         self.state, self.frameworks = build_state(
@@ -156,7 +157,7 @@ class World:
         effects = cast("ApiEffects", _Effects(self))
         failures = FailureHandler(parts, effects, cast("Reports", _NoReports()))
         binder = cast("Binder", _Binder(self, failures))
-        self._loop: Final = SchedulingLoop(
+        self._loop = SchedulingLoop(
             parts,
             PodCycle(parts, self.frameworks, binder=binder, failures=failures, extenders=None),
             groups=GroupCycle(
@@ -175,7 +176,7 @@ class World:
     @asynccontextmanager
     async def question(
         self, seconds: float, gone: Callable[[], bool] = bool
-    ) -> AsyncIterator["World"]:
+    ) -> AsyncIterator["ImaginedCluster"]:
         """The world as the cluster is now; whatever is done to it during the block is taken back after it.
 
         Raises GivenUp. After any other exception the world must not be used again.
@@ -206,7 +207,7 @@ class World:
                 log.exception("Error in Unreserve for pod %s of a question", assumed.pod.key)
         for pod in list(self.state.cache.assumed_pods()):
             self.state.forget(pod)
-        self.outcomes = Outcomes()
+        self.outcomes = Fates()
         self._dying.clear()
         self._most_attempts = 0
         await self.pace.through(self.mirror.take_back(self.now), to_the_end=True)
@@ -226,8 +227,9 @@ class World:
 
     async def settle(self) -> None:
         """Schedules until nothing is left to try: victims go, and pods that wait for them are tried again. Raises GivenUp."""
-        while True:
-            await self._loop.settle()
+        loop = self._loop
+        while loop is not None:
+            await loop.settle()
             if not self._dying or self.outcomes.attempts > self._most_attempts:
                 return
             dying = list(self._dying.values())
@@ -254,9 +256,8 @@ class World:
     # ------------------------------------------------------------ what the cycles report
 
     def _notify(self) -> None:
-        loop = getattr(self, "_loop", None)
-        if loop is not None:
-            loop.wake()
+        if self._loop is not None:
+            self._loop.wake()
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(coroutine, name=name)
@@ -327,7 +328,7 @@ class _PausingPreemption(DefaultPreemption):
 class _Binder:
     """Notes the pods that would be bound (see Binder)."""
 
-    def __init__(self, world: World, failures: FailureHandler) -> None:
+    def __init__(self, world: ImaginedCluster, failures: FailureHandler) -> None:
         self._world: Final = world
         self._failures: Final = failures
 
@@ -343,7 +344,7 @@ class _Binder:
 class _Effects:
     """What plugins of a question may do (see Effects): evict in the imagined cluster, and nothing else."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: ImaginedCluster) -> None:
         self.latest: Final = world.state.latest
         self.evict: Final = world.evict
         self.now: Final = world.clock.wall
