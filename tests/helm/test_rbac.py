@@ -80,6 +80,8 @@ REVIEWED: Final = {
     ("create", "authentication.k8s.io", "tokenreviews"),
     ("create", "authorization.k8s.io", "subjectaccessreviews"),
 }
+#: When somebody asks what would happen: the scheduler also runs without this right.
+ASKED: Final = {("list", "scheduling.k8s.io", "priorityclasses")}
 LEASE: Final = Access("", "coordination.k8s.io", "leases", NAMESPACE, RELEASE)
 ELECTED: Final = {
     ("create", LEASE.group, LEASE.resource),
@@ -106,7 +108,8 @@ def rights_of_shadow(rendered: Rendered) -> list[tuple[str, Object]]:
 def test_the_rights_are_those_of_the_table(helm: Helm) -> None:
     rules = rights(helm.render())
     everywhere = [each for each in rules if each[0] == ""]
-    assert granted(everywhere) == WATCHED | GROUPS | WRITTEN | DEVICES | GIVING_DEVICES | REVIEWED
+    table = WATCHED | GROUPS | WRITTEN | DEVICES | GIVING_DEVICES | REVIEWED | ASKED
+    assert granted(everywhere) == table
     assert granted([each for each in rules if each[0] == NAMESPACE]) == ELECTED
     assert len(rules) == len(everywhere) + 3
 
@@ -160,7 +163,7 @@ def test_only_one_s_own_lease_can_be_touched(helm: Helm) -> None:
 
 
 def test_nothing_is_reviewed_where_nothing_is_served(helm: Helm) -> None:
-    assert not granted(rights(helm.render({"securePort": 0}))) & REVIEWED
+    assert not granted(rights(helm.render({"securePort": 0}))) & (REVIEWED | ASKED)
 
 
 @pytest.mark.parametrize("file", [*VALUES, *EXAMPLES], ids=lambda file: file.stem)

@@ -84,6 +84,8 @@ FLIPS: Final[dict[str, Flip]] = {
     "rbac.extraRules": Flip([RULE]),
     "rbac.metricsReaders": Flip([READER]),
     "rbac.requeueCallers": Flip([READER]),
+    "rbac.whatIfCallers": Flip([READER]),
+    "rbac.whatIfAggregateTo": Flip(["view"]),
     "securePort": Flip(10260),
     "bindAddress": Flip("::"),
     "tls.secretName": Flip("serving"),
