@@ -94,8 +94,10 @@ def break_account(objects: dict[str, Any]) -> None:
 )
 def test_what_does_not_fit_is_found(helm: Helm, break_it: Callable[[dict[str, Any]], None]) -> None:
     objects = helm.render().objects
-    changed = {each["kind"]: copy.deepcopy(each) for each in objects}
-    assert len(changed) == len(objects)
+    # The role for others, which is bound to nobody, is left out: then there is one object of each kind.
+    own = [each for each in objects if not each["metadata"]["name"].endswith(":what-if")]
+    changed = {each["kind"]: copy.deepcopy(each) for each in own}
+    assert len(changed) == len(own) == len(objects) - 1
     assert broken_references(Rendered(yaml.safe_dump_all(changed.values()))) == []
     break_it(changed)
     assert len(broken_references(Rendered(yaml.safe_dump_all(changed.values())))) == 1
