@@ -188,6 +188,10 @@ class CommitPoints:
         if faults:
             raise ExceptionGroup(f"{point} of {pod.key}", faults)
 
+    def has_post_filter(self, name: str) -> bool:
+        """Whether a plugin of this name runs at PostFilter."""
+        return any(name == plugin.NAME for plugin in self._post_filter)
+
     @property
     def pod_group_post_filter(self) -> AnyPlugin | None:
         """The first PostFilter plugin that preempts for groups; None if there is none."""

@@ -48,6 +48,12 @@ NO_PREEMPTION_IN_PLACEMENTS: Final = (
 NO_PREEMPTION: Final = (
     "default preemption plugin is not registered, workload aware preemption is disabled"
 )
+#: From Kubernetes 1.37 on.
+_OF_GROUPS: Final = "pod group preemption: "
+#: What DynamicResources says from 1.37 on of a group without a topology constraint, whether it could free anything or not.
+_FREED_CLAIMS: Final = "deallocation and deletion of ResourceClaims completed, "
+_ONGOING: Final = "ongoing preemption on nominated nodes"
+_FOUND: Final = "found a placement for podgroup, preempting {} victims"
 _NONE_OF: Final = "0/{} placements are available, first placement status: {}"
 _SCHEDULERS: Final = (
     "all pods in a single pod group should have the same .spec.schedulerName set, got: {} and {}"
@@ -130,11 +136,11 @@ class GroupAlgorithm:
         """Plans a preemption for the group as a whole. Raises GroupFault."""
         group = self._group.group
         if group is not None and group.topology_key:
-            self._group.no_preemption = NO_PREEMPTION_IN_PLACEMENTS
+            self._group.about_preemption = self._told(NO_PREEMPTION_IN_PLACEMENTS)
             return
         plugin = None if self._framework is None else self._framework.commit.pod_group_post_filter
         if plugin is None:
-            self._group.no_preemption = NO_PREEMPTION
+            self._group.about_preemption = self._told(NO_PREEMPTION)
             return
         members = [
             GroupMember(member.pod, member.fits, self._refused(member)) for member in self._group
@@ -143,11 +149,26 @@ class GroupAlgorithm:
         result = await plugin.pod_group_post_filter(self._group.key, members, needed, effects)
         if result.status.ok:
             self._group.planned = result.nodes
+            if self._group.is_newer:
+                victims = {pod.uid for each in self._group.evictions for pod in each.victims}
+                text = _FOUND.format(len(victims)) if victims else _ONGOING
+                self._group.about_preemption = self._told(text)
         elif result.status.code.rejected:
             text = result.status.message
-            self._group.no_preemption = self._group.why if text == UNSCHEDULABLE else text
+            text = self._group.why if text == UNSCHEDULABLE else text
+            self._group.about_preemption = self._told(text)
         else:
             raise GroupFault(result.status.message)
+
+    def _told(self, text: str) -> str:
+        """What is said about a preemption for the group, in the words of the version."""
+        if not self._group.is_newer:
+            return text
+        group, framework = self._group.group, self._framework
+        if group is None or group.topology_key or framework is None:
+            return f"{_OF_GROUPS}{text}"
+        freed = _FREED_CLAIMS if framework.commit.has_post_filter("DynamicResources") else ""
+        return f"{freed}{_OF_GROUPS}{text}"
 
     def _refused(self, member: Member) -> frozenset[str]:
         """The nodes that extenders rejected for a pod."""
@@ -350,6 +371,8 @@ class GroupAlgorithm:
         member.message, member.nominated = await self._failures.post_filter(
             attempt, diagnosis, cast("Effects", self._effects)
         )
+        if self._group.is_newer:
+            member.message = diagnosis.message()  # what makes room is said of the group
         node = member.nominated
         row = self._state.table.row_of.get(node) if node else None
         if node and row is not None and self._group.waits(attempt.pod):

@@ -315,8 +315,10 @@ class _Cycle:
         if waits:
             self._evict()
         elif preempting and self._group.preempts_whole:
-            group.no_preemption = why
-        reason = f"{why}, {group.no_preemption}" if group.no_preemption else why
+            group.about_preemption = why
+        reason = f"{why}, {group.about_preemption}" if group.about_preemption else why
+        if waits and group.is_newer and group.about_preemption:
+            text = reason
         for member in reversed(tuple(group)):
             if member.assumed is not None:
                 member.nominated = ""

@@ -3,11 +3,13 @@
 A scenario whose outcome differs on purpose says why, and has the outcome here as well (docs/differences.md#pod-groups).
 """
 
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
 
 from tests.histories.replica import simulated
+from tests.parity.gangs.compare import reason
 from tests.parity.gangs.replay import play
 from tests.parity.gangs.scenarios import DIFFERENCES, Scenario, read
 
@@ -32,3 +34,11 @@ def test_each_difference_has_a_reason() -> None:
     assert {each.differs for each in different} <= DIFFERENCES.keys()
     assert all(each.ours != each.outcomes for each in different)
     assert len(different) < len(RECORDED) / 10
+
+
+def test_with_the_groups_of_1_37_other_decisions_have_their_rule() -> None:
+    """A part of the scenarios; the counts of all are in docs/differences.md (tests.parity.gangs.compare)."""
+    found = Counter(map(reason, RECORDED[::16]))
+    assert found.keys() <= {"same", "alike", "whole"}
+    assert found["same"] > 10
+    assert found["alike"] > 10

@@ -115,6 +115,7 @@ def test_wrong_versions_are_refused(text, said):
             "AllAlpha=true",
             "cannot set feature gate AllAlpha to true: not everything of this stage is built here",
         ),
+        ("1.36", "other:GenericWorkload=true", "component not registered: other"),
     ],
 )
 def test_wrong_gates_are_refused(version, gates, said):

@@ -61,6 +61,38 @@ async def test_the_condition_says_how_many_are_missing(version):
         assert messages.count(text) == 4, "those that had room"
 
 
+async def test_what_is_said_of_a_preemption_is_said_of_the_group():
+    async with newer("a") as world:
+        victim = pod("victim", "", cpu="3")
+        world.change(Pod, None, victim.on("a"))
+        gang(world, 3, priority=10)
+        for i in range(3):
+            world.add(pod(f"p{i}", priority=10))
+        await world.run_for(0.5)
+        too_few = "minCount (3) cannot be satisfied: 1 scheduled, 1 remaining"
+        freed = "deallocation and deletion of ResourceClaims completed"
+        about = "pod group preemption: found a placement for podgroup, preempting 1 victims"
+        ((_, _, message),) = conditions(world)
+        assert message == f"{too_few}, {freed}, {about}"
+        told = {
+            world.telemetry.histories.of("default", f"p{i}").attempts[-1].message for i in range(3)
+        }
+        assert told == {"0/1 nodes are available: 1 Insufficient cpu.", message}
+        assert evictions(world) == ["victim"]
+
+
+async def test_why_no_preemption_helps_the_group():
+    async with newer("a") as world:
+        gang(world, 9)
+        for i in range(9):
+            world.add(pod(f"p{i}"))
+        await world.run_for(0.5)
+        freed = "deallocation and deletion of ResourceClaims completed"
+        about = "pod group preemption: No preemption victims found for incoming preemptor"
+        ((_, _, message),) = conditions(world)
+        assert message.endswith(f", {freed}, {about}")
+
+
 async def test_a_basic_group_without_room():
     async with newer("a") as world:
         gang(world, 0)
