@@ -329,6 +329,9 @@ class HTTPExtender:
                     call.pod,
                     question.body,
                     call.answer,
+                    question.asked,
+                    call.status,
+                    call.retry_after,
                 )
             )
 
@@ -430,7 +433,7 @@ class HTTPExtender:
         """The judged answer in a response. Raises AnswerError, _Refusal, and ExtenderError for a status other than 200."""
         reader, asked = question.reader, question.asked
         call.received = response.received
-        call.answer = response.body
+        call.answer, call.status = response.body, response.status
         call.retry_after = retry_after(response.headers)
         if response.status != 200:
             raise self._status_error(call, response)
@@ -556,6 +559,7 @@ class _Call(msgspec.Struct):
     outcome: CallOutcome = CallOutcome.CANCELLED
     received: int = 0
     answer: bytes = b""
+    status: int = 0
     retry_after: float | None = None
 
 

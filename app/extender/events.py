@@ -11,7 +11,7 @@ from app.extender.breaker import State
 from app.extender.config import Verb
 from app.extender.errors import CallOutcome, ExtenderError
 from app.model.pod import Pod
-from app.wire.extender_v1 import Body
+from app.wire.extender_v1 import Body, ExtenderArgs
 
 
 class CallStarted(msgspec.Struct, frozen=True):
@@ -24,7 +24,8 @@ class CallStarted(msgspec.Struct, frozen=True):
 class CallFinished(msgspec.Struct, frozen=True):
     """A call ended. Follows each CallStarted once. ``sent`` and ``received`` are bytes of the bodies.
 
-    Sinks must not keep the bodies. ``answer`` is empty for a large answer that was decoded while it was read.
+    Sinks must not keep the bodies. ``answer`` is empty for a large answer that was decoded while it was read. ``asked``: pod and
+    nodes of filter and prioritize. ``status``: of the answer, 0 without one.
     """
 
     extender: str
@@ -36,6 +37,9 @@ class CallFinished(msgspec.Struct, frozen=True):
     pod: Pod | None = None
     request: Body | None = None
     answer: bytes = b""
+    asked: ExtenderArgs | None = None
+    status: int = 0
+    retry_after: float | None = None
 
 
 class NodesScored(msgspec.Struct, frozen=True):

@@ -63,7 +63,8 @@ _BODIES: Final = {8: 1024, 9: 10 * 1024, 10: 64 * 1024}
 class Telemetry:
     """Owns the sinks and passes each event to all of them. One instance per process."""
 
-    def __init__(self, clock: Clock, rng: np.random.Generator) -> None:
+    def __init__(self, clock: Clock, rng: np.random.Generator, *also: ByType) -> None:
+        """``also``: further sinks of events about pods."""
         self.families: Final = MetricFamilies()
         self.histories: Final = Histories(clock.wall)
         self.group_histories: Final = GroupHistories(clock.wall)
@@ -95,6 +96,7 @@ class Telemetry:
             self.recent.on,
             ByType({AttemptFailed: self._log_failed}),
             log_event,
+            *also,
         )
         #: Takes the events about extenders.
         self.on_extender: Final = ByType.together(

@@ -1,7 +1,7 @@
 """An event loop that does not wait: when there is nothing to do, its time leaps to the next timer. For simulations.
 
-Work takes its real time, so that limits of long work hold. What comes from outside the process, apart from signals, is
-not waited for: no connection and no thread may be needed.
+Work takes its real time, so that limits of long work hold, or none in a StillLoop, whose runs are alike. What comes
+from outside the process, apart from signals, is not waited for: no connection and no thread may be needed.
 """
 
 import asyncio
@@ -43,6 +43,22 @@ class LeapingLoop(asyncio.SelectorEventLoop):
     def leapt(self) -> float:
         """Seconds that were not waited."""
         return self._leaping.leapt
+
+
+class StillLoop(asyncio.SelectorEventLoop):
+    """A loop whose time leaps only, from 0: work takes no time but what ``spend`` says."""
+
+    def __init__(self) -> None:
+        self._leaping: Final = _Selector()
+        super().__init__(self._leaping)
+
+    def time(self) -> float:
+        """See asyncio."""
+        return self._leaping.leapt
+
+    def spend(self, seconds: float) -> None:
+        """Lets time pass for work."""
+        self._leaping.leapt += seconds
 
 
 class LoopClock:

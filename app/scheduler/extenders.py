@@ -16,6 +16,7 @@ from app.extender.events import Sink
 from app.extender.interest import LabelsOf
 from app.extender.limit import ConcurrencyLimit, Places
 from app.extender.memory import AnswerMemory
+from app.extender.transport import HTTPTransport
 from app.model.selectors import (
     EVERYTHING,
     LabelSelector,
@@ -36,8 +37,11 @@ def make_chain(
     may_call: Callable[[], bool],
     memory: AnswerMemory,
     labels_of: LabelsOf,
+    transports: Callable[[ExtenderConfig], HTTPTransport | None] = lambda _config: None,
 ) -> ExtenderChain:
     """The chain of configured extenders; ``may_call`` is asked right before each call, ``labels_of`` is for namespaces.
+
+    ``transports``: by what an extender is called instead of HTTP.
 
     The second sink is for extenders in shadow and for dry runs. Raises ExtenderConfigError.
     """
@@ -47,6 +51,7 @@ def make_chain(
         return HTTPExtender(
             config,
             sink=sinks[dry],
+            transport=transports(config),
             may_call=may_call,
             # Large answers to a dry run must not take the places of others.
             memory=AnswerMemory(0) if dry else memory,

@@ -116,6 +116,11 @@ def others(
         yield kind, ResourceKind(kind.__name__, path, decoder, optional=optional, older=older)
 
 
+def paths() -> dict[str, str]:
+    """The path of each kind but pods, as its newest version is served."""
+    return {"Node": "/api/v1/nodes"} | {kind.__name__: path for kind, (path, _) in _OTHERS.items()}
+
+
 def decoders() -> dict[str, ObjectDecoder[Any]]:
     """The decoder of each kind."""
     found: dict[str, ObjectDecoder[Any]] = {kind.__name__: decoder_for(kind) for kind in _OTHERS}

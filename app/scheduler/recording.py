@@ -40,6 +40,8 @@ FILE_BYTES: Final = 64 << 20
 MAX_FILES: Final = 32
 #: Bytes of an extender's answer that are kept.
 MAX_ANSWER: Final = 1 << 20
+#: Lists of nodes that are known in a file.
+MAX_LISTS: Final = 64
 #: Seconds to write what is left at the end.
 END_SECONDS: Final = 5.0
 
@@ -77,6 +79,8 @@ class Recorder:
         self._size = 0
         self._templates: WeakKeyDictionary[PodTemplate, int] = WeakKeyDictionary()
         self._labels: WeakKeyDictionary[LabelSet, int] = WeakKeyDictionary()
+        #: Lists of nodes that extenders were sent, the latest last.
+        self._names: Final[dict[bytes, int]] = {}
         self._numbers = 0
         #: Whether the next record begins a file.
         self._begins = True
@@ -191,6 +195,7 @@ class Recorder:
         assert self._rng is not None  # noqa: S101
         self._begins, self._enough = False, False
         self._templates, self._labels = WeakKeyDictionary(), WeakKeyDictionary()
+        self._names.clear()
         self._buffer, self._size = [], 0
         first = not state.pods and not state.table.size and not self._numbers
         gap, self._told_dropped = self.dropped != self._told_dropped, self.dropped
@@ -314,13 +319,39 @@ class Recorder:
             if isinstance(event, CallFinished):
                 pod = "" if event.pod is None else event.pod.uid
                 answer = event.answer if len(event.answer) <= MAX_ANSWER else b""
-                name, verb, outcome = event.extender, str(event.verb), str(event.outcome)
-                self.add(
-                    Op.CALL, self._clock.steady(), name, verb, pod, outcome, event.seconds, answer
-                )
+                self._call(event, pod, answer)
             sink(event)
 
         return on
+
+    def _call(self, event: CallFinished, pod: str, answer: bytes) -> None:
+        if not self.open():
+            return
+        self.put(
+            Op.CALL,
+            self._clock.steady(),
+            event.extender,
+            str(event.verb),
+            pod,
+            str(event.outcome),
+            event.seconds,
+            answer,
+            0 if event.asked is None else self._number_of_names(event.asked.names_json),
+            event.status,
+            event.retry_after,
+        )
+
+    def _number_of_names(self, names: bytes) -> int:
+        """The number of a list of nodes, as JSON, which is recorded first if it was not one of the last ones in this file."""
+        number = self._names.pop(names, None)
+        if number is None:
+            self._numbers += 1
+            number = self._numbers
+            self._put((Op.NAMES, number, names))
+            if len(self._names) >= MAX_LISTS:
+                del self._names[next(iter(self._names))]
+        self._names[names] = number
+        return number
 
     def observer(self, observer: Observer) -> Observer:
         """Records requests to the API server (status 0: no answer), and passes them on."""

@@ -38,6 +38,7 @@ class Op(enum.StrEnum):
     # What records refer to by number, and the checkpoint.
     TEMPLATE = "T"
     LABELS = "L"
+    NAMES = "H"
     ROWS = "N"
     OBJECT = "O"
     POD = "P"

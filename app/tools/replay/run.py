@@ -4,15 +4,13 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
-from app.scheduler.trace import Header, Op, TraceError, files_of, read_records
+from app.scheduler.trace import Header, Op, TraceError
+from app.tools.replay.reading import Record, records
 from app.tools.replay.world import Difference, RecordError, World
-
-#: Records of a checkpoint, which a file that follows another without a gap repeats.
-_REPEATED: Final = frozenset({Op.ROWS, Op.OBJECT, Op.POD, Op.ASSUMED, Op.NOMINATED, Op.CHECKPOINT})
 
 
 class ReplayResult(msgspec.Struct):
@@ -47,11 +45,10 @@ def replay(
     run = _Run(classes, most)
     incomplete = ""
     try:
-        for file in files_of(trace):
-            for record in read_records(file):
-                run.take(file, record)
-                if not run.read % 10_000:
-                    look(run.read)
+        for record in records(trace):
+            run.take(record)
+            if not record.number % 10_000:
+                look(record.number)
     except _Stop:
         pass
     except TraceError as error:
@@ -68,38 +65,33 @@ class _Run:
         self._classes: Final = classes
         self._most: Final = most
         self.world: World | None = None
-        self.read = 0
         self._gaps = 0
-        self._continues = False
         self._digest: Final = hashlib.sha256()
         self._differences: Final[list[Difference]] = []
         self._records: Final[Counter[str]] = Counter()
         self._decisions = self._adopted = 0
         self._began = 0.0
 
-    def take(self, file: Path, record: list[Any]) -> None:
-        """Takes the next record of a file. Raises TraceError."""
-        self.read += 1
-        if len(record) == 1 and isinstance(record[0], Header):
-            self._begin(record[0])
+    def take(self, record: Record) -> None:
+        """Takes the next record. Raises TraceError."""
+        header = record.header
+        if header is not None:
+            self._begin(header)
             return
-        world = self.world
-        if world is None or not record:
-            raise TraceError(f"{file}: record {self.read} has no header before it")
-        name = str(record[0])
-        if self._continues and name in _REPEATED:
+        world, name = self.world, str(record.fields[0])
+        assert world is not None  # noqa: S101 - a file begins with a header
+        if record.repeated:
             return
         try:
-            world.take(record)
+            world.take(record.fields)
         except RecordError as error:
-            raise TraceError(f"{file}: record {self.read} ({name}): {error}") from error
+            raise TraceError(f"{record.file}: record {record.number} ({name}): {error}") from error
         self._records[name] += 1
         if not self._began:
             self._began = world.clock.now
 
     def _begin(self, header: Header) -> None:
-        self._continues = self.world is not None and not header.gap and not header.first
-        if self.world is not None and self._continues:
+        if self.world is not None and not header.gap and not header.first:
             self.world.restart_numbers()
             return
         self._count()

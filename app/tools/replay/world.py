@@ -8,6 +8,7 @@ import functools
 import math
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, cast
+from weakref import WeakValueDictionary
 
 import msgspec
 import numpy as np
@@ -36,6 +37,7 @@ from app.wire.kube import decoder_for
 
 #: Records of a checkpoint that are needed when it is complete.
 _HELD: Final = frozenset({Op.OBJECT, Op.POD, Op.ASSUMED, Op.NOMINATED})
+_PACK: Final = msgspec.msgpack.Encoder(order="sorted").encode
 _SPEC: Final = msgspec.json.Decoder(PodSpec)
 _HOLE: Final = "\0hole {}"
 _NODE: Final = msgspec.json.Decoder(Node)
@@ -140,10 +142,11 @@ class World:
         self._pods: Final[dict[str, Pod]] = {}
         self._taken: Final[dict[str, _Taken]] = {}
         self._evictions: Final[dict[str, Eviction]] = {}
-        self._templates: dict[int, PodTemplate] = {}
-        self._labels: dict[int, LabelSet] = {}
-        self._by_text: Final[dict[bytes, PodTemplate]] = {}
-        self._by_labels: Final[dict[frozenset[tuple[str, str]], LabelSet]] = {}
+        #: By number, as bytes: what no pod has any longer takes little memory, and may be named once more.
+        self._specs: dict[int, bytes] = {}
+        self._labels: dict[int, bytes] = {}
+        self._templates: Final[WeakValueDictionary[bytes, PodTemplate]] = WeakValueDictionary()
+        self._label_sets: Final[WeakValueDictionary[bytes, LabelSet]] = WeakValueDictionary()
         self._rows: tuple[list[str], list[int]] = ([], [])
         self._held: Final[list[tuple[Op, tuple[Any, ...]]]] = []
         #: Decisions that were made once more, and those that were taken as recorded.
@@ -153,7 +156,7 @@ class World:
 
     def restart_numbers(self) -> None:
         """Another file begins, which numbers templates and labels anew."""
-        self._templates, self._labels = {}, {}
+        self._specs, self._labels = {}, {}
 
     def take(self, record: Sequence[Any]) -> None:
         """Lets a record happen. Raises RecordError."""
@@ -170,26 +173,32 @@ class World:
         except (msgspec.DecodeError, DecodeError, CacheError) as error:
             raise RecordError(str(error)) from error
 
-    def _template(self, number: int, text: bytes) -> None:
-        known = self._by_text.get(text)
-        if known is None:
-            known = self._by_text[text] = PodTemplate(_SPEC.decode(text), len(text))
-        self._templates[number] = known
+    def _set_template(self, number: int, text: bytes) -> None:
+        self._specs[number] = text
 
-    def _label_set(self, number: int, labels: dict[str, str]) -> None:
-        key = frozenset(labels.items())
-        known = self._by_labels.get(key)
+    def _set_labels(self, number: int, labels: dict[str, str]) -> None:
+        self._labels[number] = _PACK(labels)
+
+    def _template(self, number: int) -> PodTemplate:
+        text = self._specs[number]
+        known = self._templates.get(text)
         if known is None:
-            known = self._by_labels[key] = LabelSet(labels)
-        self._labels[number] = known
+            known = self._templates[text] = PodTemplate(_SPEC.decode(text), len(text))
+        return known
+
+    def _label_set(self, number: int) -> LabelSet:
+        packed = self._labels[number]
+        known = self._label_sets.get(packed)
+        if known is None:
+            known = LabelSet(msgspec.msgpack.decode(packed, type=dict[str, str]))
+            self._label_sets[packed] = known
+        return known
 
     def _pod(self, record: list[Any]) -> Pod:
         told = msgspec.convert(record, PodRecord)
         fields = {name: getattr(told, name) for name in PodRecord.__struct_fields__}
-        fields["template"], fields["labels"] = (
-            self._templates[told.template],
-            self._labels[told.labels],
-        )
+        fields["template"] = self._template(told.template)
+        fields["labels"] = self._label_set(told.labels)
         return Pod(**fields)
 
     def _object(self, kind: str, text: bytes) -> Named:
@@ -275,6 +284,7 @@ class World:
         self._at(now)
         if kind == "Pod":
             self._pods.pop(old.uid, None)
+            self._evictions.pop(old.uid, None)
         self.state.apply(Change(self._kinds[kind], old, None), now)
 
     def _listed(self, now: float, kind: str, texts: list[bytes]) -> None:
@@ -435,6 +445,7 @@ class World:
 
     def _bound(self, uid: str) -> None:
         taken = self._taken.pop(uid, None)
+        self._evictions.pop(uid, None)
         self.state.finish_binding(uid)
         if taken is not None and isinstance(taken.outcome, Placed):
             assumed = taken.outcome.assumed
@@ -486,8 +497,8 @@ class World:
         self._differs(Difference(self.clock.now, name, recorded, replayed))
 
     _HANDLERS: Final[Mapping[Op, Callable[..., None]]] = {
-        Op.TEMPLATE: _template,
-        Op.LABELS: _label_set,
+        Op.TEMPLATE: _set_template,
+        Op.LABELS: _set_labels,
         Op.ROWS: _set_rows,
         Op.CHECKPOINT: _checkpoint,
         Op.CHANGED: _changed,
@@ -512,6 +523,7 @@ class World:
         Op.GONE: _gone,
         Op.EVICT: _evict,
         Op.EVICTION: _eviction,
+        Op.NAMES: _ignore,
         Op.CALL: _ignore,
         Op.REQUEST: _ignore,
     }

@@ -58,7 +58,7 @@ def configured(file: Path | None, *, extenders: bool) -> Configured:
         if not (extenders and options.dry_run.verbs)
     )
     warnings = tuple(warning.render(loaded.source) for warning in loaded.warnings)
-    adapted = _with_dry_runs(settings) if extenders else _without_extenders(settings)
+    adapted = _with_dry_runs(settings) if extenders else without_extenders(settings)
     return Configured(adapted, left_out, warnings)
 
 
@@ -86,7 +86,7 @@ def _with_dry_runs(settings: Settings) -> Settings:
     return Settings(changed.configuration, extension)
 
 
-def _without_extenders(settings: Settings) -> Settings:
+def without_extenders(settings: Settings) -> Settings:
     """The settings without extenders; resources that only they check are not checked."""
     config = settings.configuration
     profiles = tuple(

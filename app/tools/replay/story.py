@@ -1,0 +1,234 @@
+"""What became of each pod of a recording: when it came, was bound, ran and went, and what the scheduler said of it."""
+
+from collections.abc import Callable, Iterable
+from collections.abc import Set as AbstractSet
+from pathlib import Path
+from statistics import median
+from typing import Any, Final
+
+import msgspec
+
+from app.scheduler.trace import Header, Op, TraceError
+from app.tools.replay.cassette import Cassette
+from app.tools.replay.reading import Objects, Record, Seen, SeenPod, records
+
+#: Durations that are kept for a median.
+_MOST: Final = 10_000
+#: Seconds between two attempts beyond which the scheduler had nothing to do in between.
+_BUSY: Final = 0.05
+
+
+class PodStory(msgspec.Struct):
+    """One pod. All times are seconds since the epoch, None if it did not come to that."""
+
+    name: str
+    #: The recorded scheduler was responsible for it, and it had no node when it was first seen.
+    ours: bool
+    scheduler: str
+    priority: int
+    template: bytes
+    arrived: float
+    bound: float | None = None
+    node: str = ""
+    running: float | None = None
+    gone: float | None = None
+    #: It was a victim: how long it would have run is not known.
+    evicted: bool = False
+    #: Why it fitted nowhere, the last time.
+    unfit: str = ""
+
+
+class Story:
+    """A whole recording."""
+
+    def __init__(self, header: Header) -> None:
+        self.header: Final = header
+        self.pods: Final[dict[str, PodStory]] = {}
+        self.began = self.ended = header.began
+        #: When the first pod was tried; what was seen before is what the scheduler began with.
+        self.started: float | None = None
+        self.preempted = 0
+        #: Why not all of it was read; empty if it was.
+        self.incomplete = ""
+        #: Seconds of requests to the API server by method, and between two attempts that follow each other.
+        self._requests: Final[dict[str, list[float]]] = {}
+        self._attempts: Final[list[float]] = []
+        self._terminating: Final[list[float]] = []
+        self._lives: dict[bytes, list[float]] = {}
+        self.cassette: Final = Cassette()
+
+    def latency(self, method: str) -> float:
+        """Seconds that a request of this method takes."""
+        return median(self._requests.get(method) or [0.0])
+
+    @property
+    def attempt(self) -> float:
+        """Seconds that the scheduler is busy with a pod: the lowest tenth, because between most of them it waits for the next one."""
+        return sorted(self._attempts or [0.0])[len(self._attempts) // 10]
+
+    @property
+    def grace(self) -> float:
+        """Seconds from a pod's deletion until it has gone."""
+        return median(self._terminating or [0.0])
+
+    def life(self, pod: PodStory) -> float | None:
+        """Seconds that a pod runs, from its binding; None: to the end. Of a victim: as others of its template, half of them longer."""
+        if pod.bound is None or pod.gone is None:
+            return None
+        if not pod.evicted:
+            return max(0.0, pod.gone - pod.bound)
+        lives = self._lives.get(pod.template)
+        return max(median(lives), pod.gone - pod.bound) if lives else None
+
+    def settle(self, tried: AbstractSet[str], ended: float) -> None:
+        """All has been read; ``tried``: the uids of pods that the scheduler has tried."""
+        self.ended = max(ended, self.began)
+        self.started = self.ended if self.started is None else self.started
+        for uid, pod in self.pods.items():
+            pod.ours = pod.ours and (pod.bound is None or uid in tried)
+            if pod.bound is not None and pod.gone is not None and not pod.evicted:
+                self._lives.setdefault(pod.template, []).append(pod.gone - pod.bound)
+
+    # ------------------------------------------------------------ reading
+
+    def note_request(self, method: str, status: int, seconds: float) -> None:
+        """A request to the API server was answered."""
+        if 200 <= status < 300:
+            known = self._requests.setdefault(method, [])
+            if len(known) < _MOST:
+                known.append(seconds)
+
+    def note_attempt(self, before: float, now: float) -> None:
+        """Two attempts followed each other."""
+        if now - before < _BUSY and len(self._attempts) < _MOST:
+            self._attempts.append(now - before)
+
+    def note_end(self, seconds: float) -> None:
+        """A pod was being deleted for so long."""
+        if len(self._terminating) < _MOST:
+            self._terminating.append(seconds)
+
+
+def read_story(trace: Path, look: Callable[[int], None] = lambda _records: None) -> Story:
+    """Reads a recording up to the first gap. Raises TraceError if nothing can be read."""
+    reader: _Reader | None = None
+    try:
+        for record in records(trace):
+            header = record.header
+            if header is not None and reader is None:
+                reader = _Reader(Story(header))
+            elif header is not None and (header.gap or header.first):
+                reason = f"{record.file}: records are missing before it"
+                return _end(trace, reader, reason)
+            if reader is not None:
+                reader.take(record)
+            if not record.number % 10_000:
+                look(record.number)
+    except TraceError as error:
+        if reader is None:
+            raise
+        return _end(trace, reader, str(error))
+    return _end(trace, reader, "")
+
+
+def _end(trace: Path, reader: "_Reader | None", incomplete: str) -> Story:
+    if reader is None:
+        raise TraceError(f"{trace}: it is empty")
+    story = reader.story
+    story.incomplete = incomplete
+    story.settle(reader.tried, reader.objects.now)
+    return story
+
+
+class _Reader:
+    def __init__(self, story: Story) -> None:
+        self.story: Final = story
+        self.objects: Final = Objects()
+        self._uids: Final[dict[str, str]] = {}
+        self._deleting: Final[dict[str, float]] = {}
+        self._popped = 0.0
+        self.tried: Final[set[str]] = set()
+
+    def take(self, record: Record) -> None:
+        """The next record. Raises TraceError."""
+        for seen in self.objects.take(record):
+            self._see(seen)
+        if not record.repeated:
+            self._note(record.fields)
+
+    def _see(self, seen: Seen) -> None:
+        if seen.kind != "Pod":
+            return
+        story, pods = self.story, self.story.pods
+        if seen.new is None:
+            uid = self._uids.pop(seen.key, "")
+            if uid in pods:
+                pods[uid].gone = seen.time
+                if (since := self._deleting.pop(uid, None)) is not None:
+                    story.note_end(seen.time - since)
+            return
+        assert isinstance(seen.new, SeenPod)  # noqa: S101 - of this kind
+        told = seen.new.record
+        pod = pods.get(told.uid)
+        if pod is None:
+            self._uids[seen.key] = told.uid
+            spec = _SPEC.decode(seen.new.spec)
+            pod = pods[told.uid] = PodStory(
+                seen.key,
+                not told.node_name,
+                spec.scheduler_name,
+                spec.priority or 0,
+                seen.new.spec,
+                seen.time,
+            )
+        story.cassette.note_pod(seen.new)
+        if told.node_name and not pod.node:
+            pod.node, pod.bound = told.node_name, pod.bound or seen.time
+        if told.phase == "Running" and pod.running is None:
+            pod.running = seen.time
+        if told.deletion_timestamp:
+            self._deleting.setdefault(told.uid, seen.time)
+
+    def _tries(self, now: float, uids: Iterable[str]) -> None:
+        self.tried.update(uids)
+        if self.story.started is None:
+            self.story.started = now
+        if self._popped:
+            self.story.note_attempt(self._popped, now)
+        self._popped = now
+
+    def _evicts(self, victims: Iterable[str]) -> None:
+        for uid in victims:
+            pod = self.story.pods.get(uid)
+            if pod is not None and not pod.evicted:
+                pod.evicted = True
+                self.story.preempted += 1
+
+    def _note(self, fields: list[Any]) -> None:
+        """What the scheduler did."""
+        story = self.story
+        match fields:
+            case [Op.POP, float(now), str(uid), *_]:
+                self._tries(now, (uid,))
+            case [Op.POP_GROUP, float(now), list(uids)]:
+                self._tries(now, uids)
+            case [Op.UNFIT | Op.REJECTED, str(uid), str(message)] if uid in story.pods:
+                story.pods[uid].unfit = message
+            case [Op.ASSUMED, str(uid), str()]:
+                self.tried.add(uid)
+            case [Op.BOUND, str(uid)] if uid in story.pods:
+                story.pods[uid].bound = self.objects.now
+            case [Op.EVICT, str(), str(), list(victims)]:
+                self._evicts(victims)
+            case [Op.REQUEST, float(), str(method), int(status), float(seconds)]:
+                story.note_request(method, status, seconds)
+            case _:
+                story.cassette.take(fields)
+
+
+class _Spec(msgspec.Struct, rename="camel"):
+    scheduler_name: str = ""
+    priority: int | None = None
+
+
+_SPEC: Final = msgspec.json.Decoder(_Spec)

@@ -1,0 +1,230 @@
+"""Other configurations live through a recording: what follows from decisions is the model's."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from app.cli.replay import command
+from app.plugins import registry
+from app.tools.replay.course import recorded_course
+from app.tools.replay.model import live_through
+from app.tools.replay.story import read_story
+from app.tools.replay.variants import Choice, variant_of
+from tests.core.scheduler.full_state import CONFIG
+from tests.shell.tools.recordings import Script, configuration, node
+
+CLASSES = registry.registry(())
+PACKING = {
+    "pluginConfig": [
+        {
+            "name": "NodeResourcesFit",
+            "args": {
+                "scoringStrategy": {
+                    "type": "MostAllocated",
+                    "resources": [{"name": "cpu", "weight": 1}],
+                }
+            },
+        }
+    ]
+}
+FOUR = [f"n{number}" for number in range(4)]
+
+
+def lived(trace, text=None, tmp_path=None, **choice):
+    """The course and the nodes by pod name."""
+    if text is not None:
+        path = tmp_path / "other.yaml"
+        path.write_text(text)
+        choice["config"] = path
+    story = read_story(trace)
+    variant, _ = variant_of(Choice("x", **choice), story.header)
+    outcome = live_through(trace, story, variant, CLASSES)
+    return outcome.course, {uid.removeprefix("uid-"): name for uid, name in outcome.nodes.items()}
+
+
+@pytest.fixture
+def spread(tmp_path):
+    """Eight pods that a scheduler has spread over four nodes."""
+    script = Script(tmp_path / "trace", CONFIG, *map(node, FOUR))
+    for number in range(8):
+        script.pod(1.0 + number, f"p{number}")
+        script.bound(1.2 + number, f"p{number}", FOUR[number % 4], tried=1.0 + number)
+    return script.ends(20.0)
+
+
+def test_what_was_recorded(spread):
+    story = read_story(spread)
+    course = recorded_course(story).course
+    assert (course.pods, course.bound, course.pending) == (8, 8, 0)
+    assert course.waiting["all"].p50 == pytest.approx(0.2, abs=1e-6)
+
+
+def test_another_strategy_packs(spread, tmp_path):
+    before, nodes = lived(spread)
+    profile = {"schedulerName": "default-scheduler"} | PACKING
+    after, other = lived(spread, configuration(profiles=[profile]), tmp_path)
+    assert (len(set(nodes.values())), len(set(other.values()))) == (4, 2)
+    assert after.mean_nodes_in_use < before.mean_nodes_in_use
+    assert before.mean_utilisation["cpu"] == after.mean_utilisation["cpu"] > 0
+
+
+def test_the_same_twice(spread):
+    assert lived(spread)[0].hash == lived(spread)[0].hash
+
+
+def test_pods_run_as_long_as_they_ran(tmp_path):
+    """One node: the second pod waits for the end of the first one, wherever that was."""
+    script = Script(tmp_path / "trace", CONFIG, node("n0", cpu="1"))
+    script.pod(1.0, "first")
+    script.bound(3.0, "first", "n0", tried=1.0)
+    script.pod(4.0, "second")
+    script.gone(13.0, "first")  # ten seconds after it was bound
+    script.bound(13.1, "second", "n0")
+    course, nodes = lived(script.ends(40.0))
+    assert nodes == {"first": "n0", "second": "n0"}
+    # The model binds the first one at once, so it ends at 11 s.
+    assert course.waiting["all"].longest == pytest.approx(7.0, abs=0.2)
+    assert course.unschedulable_pods == 1
+
+
+def test_victims_are_chosen_by_the_configuration(tmp_path):
+    script = Script(tmp_path / "trace", CONFIG, node("n0", cpu="1"))
+    script.pod(1.0, "low")
+    script.bound(1.0, "low", "n0")
+    script.pod(5.0, "high", priority=10)
+    trace = script.ends(60.0)
+    course, nodes = lived(trace)
+    assert (course.preempted, nodes["high"]) == (1, "n0")
+    never = {
+        "schedulerName": "default-scheduler",
+        "plugins": {"postFilter": {"disabled": [{"name": "*"}]}},
+    }
+    course, nodes = lived(trace, configuration(profiles=[never]), tmp_path)
+    assert (course.preempted, course.pending, "high" in nodes) == (0, 1, False)
+    assert course.pending_reasons[0].message.startswith(
+        "0/1 nodes are available: 1 Insufficient cpu"
+    )
+
+
+# ---------------------------------------------------------------- extenders
+
+EXTENDED = configuration(
+    extenders=[
+        {
+            "urlPrefix": "http://ext",
+            "filterVerb": "filter",
+            "prioritizeVerb": "prioritize",
+            "weight": 1,
+            "nodeCacheCapable": True,
+        }
+    ]
+)
+
+
+def extended(tmp_path, known=FOUR):
+    """An extender that accepts n1 and n2 only and prefers n2, for two pods with the same spec."""
+    script = Script(tmp_path / "trace", EXTENDED, *map(node, FOUR))
+    kept = [name for name in known if name in {"n1", "n2"}]
+    for number, pod in enumerate(("a", "b")):
+        script.pod(1.0 + number, pod)
+    answer = {
+        "NodeNames": kept,
+        "FailedNodes": {name: "no licence" for name in known if name not in kept},
+    }
+    script.call(1.5, "filter", "a", known, answer)
+    scores = [{"Host": name, "Score": 10 * (name == "n2")} for name in kept]
+    script.call(1.9, "prioritize", "a", kept, scores)
+    script.bound(2.0, "a", "n2", tried=1.0)
+    return script.ends(20.0)
+
+
+def test_extenders_answer_as_recorded(tmp_path):
+    course, nodes = lived(extended(tmp_path))
+    assert nodes == {"a": "n2", "b": "n2"}
+    # Two questions about the first pod are those that were asked, two are about its sibling.
+    assert course.questions == {"exact": 2, "composed": 2}
+    # Each answer takes half a second.
+    assert course.waiting["all"].p50 == pytest.approx(1.0, abs=0.05)
+
+
+def at_a_time(calls):
+    options = {"extenders": [{"urlPrefix": "http://ext", "parallelism": calls}]}
+    kind = {"apiVersion": "aiokube-scheduler.io/v1alpha1", "kind": "AiokubeSchedulerConfiguration"}
+    return f"{EXTENDED}\n---\n{json.dumps(kind | options)}"
+
+
+def test_less_parallelism_shows_its_size(tmp_path):
+    """Half a second for each of two questions about four pods: 1, 2, 3 and 4 s if it is one pod at a time.
+
+    With four at a time 1 s for the first, and 1.5 s for those that wait for the extender's first answer.
+    """
+    script = Script(tmp_path / "trace", at_a_time(4), *map(node, FOUR))
+    for name in "abcd":
+        script.pod(1.0, name)
+    for name in "abcd":
+        script.call(1.5, "filter", name, FOUR, {"NodeNames": FOUR})
+        script.call(2.0, "prioritize", name, FOUR, [{"Host": each, "Score": 1} for each in FOUR])
+        script.bound(2.0, name, "n2", tried=1.0)
+    trace = script.ends(30.0)
+    before, _ = lived(trace)
+    after, _ = lived(trace, at_a_time(1), tmp_path)
+    assert before.waiting["all"].mean == pytest.approx(1.375, abs=0.05)
+    assert after.waiting["all"].mean == pytest.approx(2.5, abs=0.05)
+
+
+def test_questions_that_nobody_asked_are_counted(tmp_path):
+    course, _ = lived(extended(tmp_path, ["n1", "n2"]))
+    assert course.questions["unknown"] >= 1
+
+
+def test_without_extenders(tmp_path):
+    course, nodes = lived(extended(tmp_path), extenders="none")
+    assert course.questions == {}
+    assert len(nodes) == 2
+
+
+def test_extenders_that_failed(tmp_path):
+    script = Script(tmp_path / "trace", EXTENDED, *map(node, FOUR))
+    script.pod(1.0, "a")
+    script.call(1.5, "filter", "a", FOUR, {}, outcome="unreachable", status=0)
+    script.add("o", 1_000_001.0, "uid-a", True)
+    course, nodes = lived(script.ends(1.9))
+    assert (nodes, course.questions["exact"]) == ({}, 1)
+
+
+# ---------------------------------------------------------------- the command
+
+
+def test_the_command_compares(spread, tmp_path):
+    profile = {"schedulerName": "default-scheduler"} | PACKING
+    other = tmp_path / "packing.yaml"
+    other.write_text(configuration(profiles=[profile]))
+    page = tmp_path / "page.html"
+    arguments = [str(spread), "--config", str(other), "-o", "json", "--page", str(page)]
+    result = CliRunner().invoke(command, arguments)
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert [each["name"] for each in found["courses"]] == ["as recorded", "packing.yaml"]
+    [difference] = found["differences"]
+    assert difference["moved"] > 0
+    assert difference["nodesInUse"] < 0
+    assert {move["pod"] for move in difference["moves"]} <= {f"default/p{n}" for n in range(8)}
+    assert "<svg" in page.read_text()
+    text = CliRunner().invoke(command, [str(spread), "--emulated-version", "1.37"])
+    assert "rules of 1.37" in text.output
+
+
+def test_a_configuration_that_is_not_valid(spread, tmp_path):
+    other = tmp_path / "bad.yaml"
+    other.write_text("kind: Nonsense\n")
+    result = CliRunner().invoke(command, [str(spread), "--config", str(other)])
+    assert (result.exit_code, result.output.startswith("Error: ")) == (2, True)
+
+
+def test_a_recording_that_is_cut_off(spread, tmp_path):
+    file = next(spread.iterdir())
+    cut = tmp_path / "cut.aktrace"
+    cut.write_bytes(file.read_bytes()[:-20])
+    result = CliRunner().invoke(command, [str(cut), "--extenders", "none"])
+    assert "cut off" in result.output
