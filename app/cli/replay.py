@@ -25,7 +25,7 @@ from app.settings.problems import ConfigurationError
 from app.tools.replay.course import Comparison
 from app.tools.replay.run import ReplayResult, replay
 from app.tools.replay.tables import as_page, as_tables
-from app.tools.replay.variants import Choice, run_all
+from app.tools.replay.variants import VariantChoice, run_all
 from app.tools.replay.world import Difference
 
 SAME, OTHER, NO_ANSWER = range(3)
@@ -81,8 +81,9 @@ def _replay(
     TRACE is the directory of a recording, or one of its files. Nothing is contacted and nothing is waited for. The hash is that of
     all decisions in their order.
 
-    With --config, --emulated-version, --feature-gates, --extenders or --plugins, what these make of the recording is compared with what
-    the recorded configuration makes of it; what follows from decisions comes from a model of the API server.
+    With --config, --emulated-version, --feature-gates, --extenders or --plugins, what these make of the recording is
+    compared with what the recorded configuration makes of it; what follows from decisions comes from a model of the
+    API server.
 
     Exits with 0 if every decision is as recorded, 1 if one differs, 2 if there is no answer. A comparison exits with 0.
     """
@@ -133,7 +134,7 @@ def _compare(trace: Path, output: str, given: dict[str, Any]) -> None:
         click.secho(f"WARNING: {printable(found.incomplete)}", err=True, fg="yellow", bold=True)
 
 
-def _choices(given: dict[str, Any]) -> list[Choice]:
+def _choices(given: dict[str, Any]) -> list[VariantChoice]:
     """Raises FeaturesError."""
     version, gates = chosen(given)
     extenders = given["extenders"] or "cassette"
@@ -146,7 +147,7 @@ def _choices(given: dict[str, Any]) -> list[Choice]:
     if len(set(names)) < len(names):
         names = [f"{number} {name}" for number, name in enumerate(names, 1)]
     return [
-        Choice(name, config, version, gates, extenders, given["plugins"])
+        VariantChoice(name, config, version, gates, extenders, given["plugins"])
         for name, config in zip(names, configs, strict=True)
     ]
 

@@ -342,7 +342,7 @@ class Recorder:
         )
 
     def _number_of_names(self, names: bytes) -> int:
-        """The number of a list of nodes, as JSON, which is recorded first if it was not one of the last ones in this file."""
+        """The number of a list of nodes, as JSON, which is recorded first if it is none of this file's last ones."""
         number = self._names.pop(names, None)
         if number is None:
             self._numbers += 1

@@ -168,7 +168,7 @@ class Life:
 
 async def record(folder: Path, given: Options) -> None:
     """Writes ``trace`` in the folder. Raises ChildFailed, KubeError."""
-    load = Load(nodes=given.nodes, shape="preemption", pods=1, rate=1.0)
+    load = Load(nodes=0, pods=1, rate=1.0)
     async with contextlib.AsyncExitStack() as stack:
         server = None
         if given.real:
@@ -180,11 +180,10 @@ async def record(folder: Path, given: Options) -> None:
             place = await stack.enter_async_context(embedded_cluster(folder, load))
             kubeconfig = place.kubeconfig
         cluster = await stack.enter_async_context(connected(str(kubeconfig)))
-        if given.real:
-            await cluster.create(
-                workload.node(n, zones=3, shape="preemption", padding=0) for n in range(given.nodes)
-            )
-            await cluster.create(workload.surroundings("preemption", nodes=0, pods=0))
+        await cluster.create(
+            workload.node(n, zones=3, shape="preemption", padding=0) for n in range(given.nodes)
+        )
+        await cluster.create(workload.surroundings("preemption", nodes=0, pods=0))
         extender, url = None, ""
         if given.delay >= 0:
             asked = ["-m", "tests.bench.extender", f"--delay={given.delay}"]

@@ -1,8 +1,9 @@
 """The calls to extenders of a recording: what was asked, and what was answered.
 
-An answer is looked up by what is asked. The same pod and nodes: as recorded, errors and duration included. Other nodes for it: put
-together from what was said of each node about this pod, about pods with the same spec and labels, about pods with the same spec, or about
-any pod if the extender always said the same of the node. What nobody asked is accepted with score 0, and counted as unknown.
+An answer is looked up by what is asked. The same pod and nodes: as recorded, errors and duration included. Other
+nodes for it: put together from what was said of each node about this pod, about pods with the same spec and labels,
+about pods with the same spec, or about any pod if the extender always said the same of the node. What nobody asked is
+accepted with score 0, and counted as unknown.
 """
 
 import asyncio
@@ -109,7 +110,7 @@ class Cassette:
     def __init__(self) -> None:
         #: How many calls there are.
         self.calls = 0
-        #: Answers that were not kept because there are too many.
+        #: CassetteAnswers that were not kept because there are too many.
         self.left_out = 0
         self._names: Final[dict[int, bytes]] = {}
         self._exact: Final[dict[tuple[str, Verb, str], list[_Kept]]] = {}
@@ -286,17 +287,17 @@ class _Question(msgspec.Struct):
 
 _QUESTION: Final = msgspec.json.Decoder(_Question)
 #: Binds a pod (namespace, name, uid) to a node.
-Bind = Callable[[str, str, str, str], Awaitable[None]]
+BindPod = Callable[[str, str, str, str], Awaitable[None]]
 
 
 async def _no_bind(_namespace: str, _name: str, _uid: str, _node: str) -> None:
     pass
 
 
-class Answers:
-    """Answers questions out of a cassette, and counts them."""
+class CassetteAnswers:
+    """CassetteAnswers questions out of a cassette, and counts them."""
 
-    def __init__(self, cassette: Cassette, *, bind: Bind = _no_bind) -> None:
+    def __init__(self, cassette: Cassette, *, bind: BindPod = _no_bind) -> None:
         self._cassette: Final = cassette
         self._bind: Final = bind
         #: Questions by how they were answered: ``exact``, ``composed``, ``unknown``.
@@ -357,9 +358,9 @@ def _as_asked(asked: _Question) -> dict[str, Any]:
 
 
 class CassetteTransport(HTTPTransport):
-    """Answers an extender's client out of a cassette, after the time that the answer took."""
+    """CassetteAnswers an extender's client out of a cassette, after the time that the answer took."""
 
-    def __init__(self, answers: Answers, extender: str, urls: Mapping[str, Verb]) -> None:
+    def __init__(self, answers: CassetteAnswers, extender: str, urls: Mapping[str, Verb]) -> None:
         super().__init__()
         self._answers: Final = answers
         self._extender: Final = extender

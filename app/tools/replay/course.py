@@ -30,7 +30,7 @@ class Waiting(_Json, frozen=True, kw_only=True):
     longest: float
 
 
-class Reason(_Json, frozen=True, kw_only=True):
+class UnfitReason(_Json, frozen=True, kw_only=True):
     """Why pods fit nowhere."""
 
     message: str
@@ -51,10 +51,10 @@ class Course(_Json, frozen=True, kw_only=True):
     preempted: int
     waiting: dict[str, Waiting]
     """By priority, and ``all``."""
-    unschedulable: list[Reason]
+    unschedulable: list[UnfitReason]
     """The last reason of each pod that fitted nowhere at least once, the most frequent first."""
     unschedulable_pods: int
-    pending_reasons: list[Reason] = []
+    pending_reasons: list[UnfitReason] = []
     """The reasons of those that are pending."""
     times: list[float] = []
     """Seconds since the beginning of the courses below."""
@@ -83,7 +83,7 @@ class Moved(_Json, frozen=True, kw_only=True):
     after: str
 
 
-class Difference(_Json, frozen=True, kw_only=True):
+class CourseDifference(_Json, frozen=True, kw_only=True):
     """A course compared with the first one."""
 
     name: str
@@ -109,11 +109,11 @@ class Comparison(_Json, frozen=True, kw_only=True):
     version: int = VERSION
     recorded: Course
     courses: list[Course]
-    differences: list[Difference]
+    differences: list[CourseDifference]
     incomplete: str = ""
 
 
-class Outcome(msgspec.Struct):
+class Lived(msgspec.Struct):
     """A course, and the node of each pod by uid."""
 
     course: Course
@@ -144,13 +144,13 @@ def _waiting(seconds: list[float]) -> Waiting:
     )
 
 
-def reasons(messages: Iterable[str]) -> list[Reason]:
+def reasons(messages: Iterable[str]) -> list[UnfitReason]:
     """The most frequent messages."""
     counts = Counter(messages).most_common(MOST_REASONS)
-    return [Reason(message=message, pods=pods) for message, pods in counts]
+    return [UnfitReason(message=message, pods=pods) for message, pods in counts]
 
 
-def recorded_course(story: Story) -> Outcome:
+def recorded_course(story: Story) -> Lived:
     """What was recorded itself."""
     ours = {uid: pod for uid, pod in story.pods.items() if pod.ours}
     bound = [pod for pod in ours.values() if pod.bound is not None]
@@ -169,16 +169,16 @@ def recorded_course(story: Story) -> Outcome:
         unschedulable_pods=len(unfit),
         pending_reasons=reasons(pod.unfit for pod in pending if pod.unfit),
     )
-    return Outcome(course, {uid: pod.node for uid, pod in ours.items() if pod.node})
+    return Lived(course, {uid: pod.node for uid, pod in ours.items() if pod.node})
 
 
-def compare(story_names: Mapping[str, str], outcomes: Sequence[Outcome]) -> list[Difference]:
+def compare(story_names: Mapping[str, str], outcomes: Sequence[Lived]) -> list[CourseDifference]:
     """Each outcome but the first with the first. ``story_names``: of pods by uid."""
     first = outcomes[0]
     return [_difference(story_names, first, other) for other in outcomes[1:]]
 
 
-def _difference(names: Mapping[str, str], first: Outcome, other: Outcome) -> Difference:
+def _difference(names: Mapping[str, str], first: Lived, other: Lived) -> CourseDifference:
     before, after = first.course, other.course
     uids = sorted(first.nodes.keys() | other.nodes.keys(), key=lambda uid: names.get(uid, uid))
     moved = [uid for uid in uids if first.nodes.get(uid) != other.nodes.get(uid)]
@@ -191,7 +191,7 @@ def _difference(names: Mapping[str, str], first: Outcome, other: Outcome) -> Dif
         for uid in moved[:MOST_MOVED]
     ]
     both = before.waiting.keys() & after.waiting.keys()
-    return Difference(
+    return CourseDifference(
         name=after.name,
         moved=len(moved),
         same=len(uids) - len(moved),

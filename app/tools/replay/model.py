@@ -1,8 +1,9 @@
 """Lets a scheduler of any configuration live through a recording, in virtual time, against a model of its API server.
 
-What others did comes from the recording at its time: nodes, pods that arrive, pods of other schedulers. What follows from decisions is
-the model's: a pod that is bound starts and goes after the times that it took in the recording, a victim ends, volumes and claims are bound
-by the controllers of the embedded cluster, requests take as long as the recorded ones, and extenders answer out of the cassette.
+What others did comes from the recording at its time: nodes, pods that arrive, pods of other schedulers. What follows
+from decisions is the model's: a pod that is bound starts and goes after the times that it took in the recording, a
+victim ends, volumes and claims are bound by the controllers of the embedded cluster, requests take as long as the
+recorded ones, and extenders answer out of the cassette.
 """
 
 import asyncio
@@ -46,20 +47,18 @@ from app.sim.resources.deletion import DeleteOptions, delete
 from app.sim.resources.kinds import NAMESPACES, PODS, Kind
 from app.sim.store import StoreChange
 from app.tools.in_process import InProcess
-from app.tools.replay.cassette import Answers, CassetteTransport
-from app.tools.replay.course import Course, Outcome, reasons, waiting_times
+from app.tools.replay.cassette import CassetteAnswers, CassetteTransport
+from app.tools.replay.course import Course, Lived, reasons, waiting_times
 from app.tools.replay.live import LiveExtenders
 from app.tools.replay.reading import Objects, Seen, SeenPod, pod_json, records
 from app.tools.replay.story import PodStory, Story
 from app.tools.simulate.groups import serve_custom_groups
 
-Object = dict[str, Any]
-
 #: Moments at which the courses over time are taken.
 SAMPLES: Final = 120
 #: Specs that the fragmentation is about: the most frequent ones.
 _SPECS: Final = 20
-#: Kinds that the scheduler and the model's controllers change: only what others did to them is taken from the recording.
+#: Kinds that the scheduler and the model's controllers change: of the recording only what others did to them counts.
 _CONSEQUENCES: Final = frozenset({"PersistentVolumeClaim", "PersistentVolume", "ResourceClaim"})
 _BUDGET: Final = 64 << 20
 _SEED: Final = 1
@@ -100,7 +99,7 @@ def live_through(
     variant: Variant,
     classes: Mapping[str, type],
     look: Callable[[float], None] = lambda _share: None,
-) -> Outcome:
+) -> Lived:
     """What the variant makes of the recording; ``look`` is called with the part of it that is over.
 
     Raises TraceError, ConfigurationError, PluginError.
@@ -131,7 +130,7 @@ class _Model:
         self._kinds: dict[str, Kind] = {}
         self._reads: Final = Objects()
 
-    async def run(self) -> Outcome:
+    async def run(self) -> Lived:
         """Lives through all of it."""
         clock = _Clock(self._began)
         options = ClusterOptions(
@@ -239,7 +238,7 @@ class _Model:
         self._make_namespace(namespace)
         api.write(kind, value)
 
-    def _is_consequence(self, name: str, value: Object) -> bool:
+    def _is_consequence(self, name: str, value: dict[str, Any]) -> bool:
         """Whether a volume was made for a claim that has none yet in the model."""
         claim = value.get("spec", {}).get("claimRef") if name == "PersistentVolume" else None
         if not claim:
@@ -410,7 +409,7 @@ class _Model:
             with contextlib.suppress(KubeError):
                 await transport.request("POST", path, body=msgspec.json.encode(body))
 
-        answers = Answers(self._story.cassette, bind=bind)
+        answers = CassetteAnswers(self._story.cassette, bind=bind)
         self._notes.questions = answers.counts
         names = self._recorded_names()
 
@@ -434,7 +433,7 @@ def _changed(before: SeenPod, now: SeenPod) -> bool:
     )
 
 
-def _updated(value: Object, pod: SeenPod) -> Object:
+def _updated(value: dict[str, Any], pod: SeenPod) -> dict[str, Any]:
     """A pod of the model with what others have changed."""
     new = pod_json(pod)
     spec, node = new["spec"], value["spec"].get("nodeName")
@@ -599,7 +598,7 @@ class _Notes:
 
     # ------------------------------------------------------------ at the end
 
-    def outcome(self, name: str, _scheduler: Scheduler) -> Outcome:
+    def outcome(self, name: str, _scheduler: Scheduler) -> Lived:
         """What was found."""
         ours = {uid: pod for uid, pod in self._story.pods.items() if pod.ours}
         bound = {uid: where for uid, where in self._bound.items() if uid in ours}
@@ -628,7 +627,7 @@ class _Notes:
             left_out=len(self.refused),
             left_out_example=next(iter(self.refused), ""),
         )
-        return Outcome(course, {uid: node for uid, (node, _) in bound.items()})
+        return Lived(course, {uid: node for uid, (node, _) in bound.items()})
 
 
 def _mean(shares: list[float]) -> float:

@@ -1,7 +1,7 @@
 """Reads a recording as the story of the objects of its cluster, without a scheduler's state.
 
-``records`` gives the records of all files in order, each part of the story once; ``Objects`` follows the objects, and can make the JSON
-of each as an API server has it, as far as it was recorded.
+``records`` gives the records of all files in order, each part of the story once; ``Objects`` follows the objects, and
+can make the JSON of each as an API server has it, as far as it was recorded.
 """
 
 import math
@@ -13,13 +13,11 @@ import msgspec
 
 from app.scheduler.trace import Header, Op, PodRecord, TraceError, files_of, read_records
 
-Object = dict[str, Any]
-
 #: Records of a checkpoint, which a file that follows another without a gap repeats.
 _REPEATED: Final = frozenset({Op.ROWS, Op.OBJECT, Op.POD, Op.ASSUMED, Op.NOMINATED, Op.CHECKPOINT})
 
 
-class Record(NamedTuple):
+class TraceRecord(NamedTuple):
     """A record of a recording; a file's header is ``fields`` of a Header alone."""
 
     file: Path
@@ -36,7 +34,7 @@ class Record(NamedTuple):
         return first if isinstance(first, Header) else None
 
 
-def records(trace: Path) -> Iterator[Record]:
+def records(trace: Path) -> Iterator[TraceRecord]:
     """The records of a recording's files. Raises TraceError at the first byte that is not right."""
     number, continues, begun = 0, False, False
     for file in files_of(trace):
@@ -45,7 +43,7 @@ def records(trace: Path) -> Iterator[Record]:
             if not fields:
                 raise TraceError(f"{file}: record {number} is empty")
             repeated = continues and type(fields[0]) is str and fields[0] in _REPEATED
-            record = Record(file, number, fields, repeated)
+            record = TraceRecord(file, number, fields, repeated)
             if (header := record.header) is not None:
                 continues, begun = begun and not header.gap and not header.first, True
             yield record
@@ -81,8 +79,8 @@ class Objects:
         self._specs: dict[int, bytes] = {}
         self._labels: dict[int, dict[str, str]] = {}
 
-    def take(self, record: Record) -> list[Seen]:
-        """What a record says of objects; those of a checkpoint have the time of the record before. Raises TraceError."""
+    def take(self, record: TraceRecord) -> list[Seen]:
+        """What a record says of objects, at the time of the latest record that has one. Raises TraceError."""
         header = record.header
         if header is not None:
             self._specs, self._labels = {}, {}
@@ -147,16 +145,16 @@ class _Named(msgspec.Struct):
 _NAMED: Final = msgspec.json.Decoder(_Named)
 
 
-def pod_json(pod: SeenPod) -> Object:
+def pod_json(pod: SeenPod) -> dict[str, Any]:
     """The pod as an API server has it, as far as it was recorded. Raises ValueError."""
     told = pod.record
-    spec: Object = msgspec.json.decode(pod.spec)
+    spec: dict[str, Any] = msgspec.json.decode(pod.spec)
     spec.setdefault("containers", [])
     if told.node_name:
         spec["nodeName"] = told.node_name
     if told.pod_group_name:
         spec["schedulingGroup"] = {"podGroupName": told.pod_group_name}
-    metadata: Object = {
+    metadata: dict[str, Any] = {
         "name": told.name,
         "namespace": told.namespace,
         "uid": told.uid,
@@ -168,7 +166,7 @@ def pod_json(pod: SeenPod) -> Object:
         metadata["ownerReferences"] = [msgspec.to_builtins(told.owner)]
     if told.deletion_timestamp:
         metadata["deletionTimestamp"] = told.deletion_timestamp
-    status: Object = {"phase": told.phase or "Pending"}
+    status: dict[str, Any] = {"phase": told.phase or "Pending"}
     if told.conditions:
         status["conditions"] = msgspec.to_builtins(told.conditions)
     if told.nominated_node_name:

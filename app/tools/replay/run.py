@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from app.scheduler.trace import Header, Op, TraceError
-from app.tools.replay.reading import Record, records
+from app.tools.replay.reading import TraceRecord, records
 from app.tools.replay.world import Difference, RecordError, World
 
 
@@ -38,7 +38,7 @@ class _Stop(Exception):  # noqa: N818 - not an error: a difference is found
 def replay(
     trace: Path, classes: Mapping[str, type], *, most: int = 1, look: Callable[[int], None]
 ) -> ReplayResult:
-    """Replays the files of a recording; stops at the ``most``-th difference. ``look`` is called with the number of records.
+    """Replays a recording's files; stops at the ``most``-th difference. ``look`` is called with the number of records.
 
     Raises TraceError if nothing can be read, ConfigurationError, PluginError.
     """
@@ -72,7 +72,7 @@ class _Run:
         self._decisions = self._adopted = 0
         self._began = 0.0
 
-    def take(self, record: Record) -> None:
+    def take(self, record: TraceRecord) -> None:
         """Takes the next record. Raises TraceError."""
         header = record.header
         if header is not None:

@@ -10,7 +10,7 @@ import msgspec
 
 from app.scheduler.trace import Header, Op, TraceError
 from app.tools.replay.cassette import Cassette
-from app.tools.replay.reading import Objects, Record, Seen, SeenPod, records
+from app.tools.replay.reading import Objects, Seen, SeenPod, TraceRecord, records
 
 #: Durations that are kept for a median.
 _MOST: Final = 10_000
@@ -63,7 +63,7 @@ class Story:
 
     @property
     def attempt(self) -> float:
-        """Seconds that the scheduler is busy with a pod: the lowest tenth, because between most of them it waits for the next one."""
+        """Seconds that the scheduler is busy with a pod: the lowest tenth, for it waits between most pods."""
         return sorted(self._attempts or [0.0])[len(self._attempts) // 10]
 
     @property
@@ -72,7 +72,7 @@ class Story:
         return median(self._terminating or [0.0])
 
     def life(self, pod: PodStory) -> float | None:
-        """Seconds that a pod runs, from its binding; None: to the end. Of a victim: as others of its template, half of them longer."""
+        """Seconds that a pod runs, from its binding; None: to the end. A victim: as long as others of its template."""
         if pod.bound is None or pod.gone is None:
             return None
         if not pod.evicted:
@@ -149,7 +149,7 @@ class _Reader:
         self._popped = 0.0
         self.tried: Final[set[str]] = set()
 
-    def take(self, record: Record) -> None:
+    def take(self, record: TraceRecord) -> None:
         """The next record. Raises TraceError."""
         for seen in self.objects.take(record):
             self._see(seen)

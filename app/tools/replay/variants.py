@@ -15,7 +15,7 @@ from app.model.features import Features, known_in
 from app.plugins import registry
 from app.scheduler.trace import Header
 from app.settings.load import Loaded, load
-from app.tools.replay.course import Comparison, Outcome, compare, recorded_course
+from app.tools.replay.course import Comparison, Lived, compare, recorded_course
 from app.tools.replay.model import Variant, live_through
 from app.tools.replay.story import read_story
 from app.tools.simulate.configuration import without_extenders
@@ -26,7 +26,7 @@ RECORDED: Final = "as recorded"
 _GC: Final = (2_000_000, 20, 50)
 
 
-class Choice(msgspec.Struct, frozen=True):
+class VariantChoice(msgspec.Struct, frozen=True):
     """What is asked for; a process can be sent it."""
 
     name: str
@@ -40,7 +40,7 @@ class Choice(msgspec.Struct, frozen=True):
     plugins: Path | None = None
 
 
-def variant_of(choice: Choice, header: Header) -> tuple[Variant, Mapping[str, type]]:
+def variant_of(choice: VariantChoice, header: Header) -> tuple[Variant, Mapping[str, type]]:
     """The variant, and the plugins that are there. Raises ConfigurationError, RegistryError, FeaturesError."""
     if choice.plugins is not None and str(choice.plugins) not in sys.path:
         sys.path.insert(0, str(choice.plugins))
@@ -60,8 +60,8 @@ def variant_of(choice: Choice, header: Header) -> tuple[Variant, Mapping[str, ty
 
 
 def run_choice(
-    trace: Path, choice: Choice, look: Callable[[float], None] = lambda _share: None
-) -> Outcome:
+    trace: Path, choice: VariantChoice, look: Callable[[float], None] = lambda _share: None
+) -> Lived:
     """What a choice makes of the recording. Raises TraceError and what ``variant_of`` raises."""
     gc.set_threshold(*_GC)
     story = read_story(trace)
@@ -70,16 +70,16 @@ def run_choice(
 
 
 def run_all(
-    trace: Path, choices: Sequence[Choice], *, jobs: int, look: Callable[[str, float], None]
+    trace: Path, choices: Sequence[VariantChoice], *, jobs: int, look: Callable[[str, float], None]
 ) -> Comparison:
     """The recorded configuration and all choices, ``jobs`` at a time. Raises as ``run_choice``."""
     story = read_story(trace)
-    asked = [Choice(RECORDED), *choices]
+    asked = [VariantChoice(RECORDED), *choices]
     for choice in asked:
         variant_of(
             msgspec.structs.replace(choice, plugins=None) if jobs > 1 else choice, story.header
         )
-    outcomes: list[Outcome]
+    outcomes: list[Lived]
     if jobs == 1:
         outcomes = []
         for choice in asked:

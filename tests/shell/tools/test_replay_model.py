@@ -10,7 +10,7 @@ from app.plugins import registry
 from app.tools.replay.course import recorded_course
 from app.tools.replay.model import live_through
 from app.tools.replay.story import read_story
-from app.tools.replay.variants import Choice, variant_of
+from app.tools.replay.variants import VariantChoice, variant_of
 from tests.core.scheduler.full_state import CONFIG
 from tests.shell.tools.recordings import Script, configuration, node
 
@@ -38,7 +38,7 @@ def lived(trace, text=None, tmp_path=None, **choice):
         path.write_text(text)
         choice["config"] = path
     story = read_story(trace)
-    variant, _ = variant_of(Choice("x", **choice), story.header)
+    variant, _ = variant_of(VariantChoice("x", **choice), story.header)
     outcome = live_through(trace, story, variant, CLASSES)
     return outcome.course, {uid.removeprefix("uid-"): name for uid, name in outcome.nodes.items()}
 
