@@ -54,7 +54,7 @@ class _Command(click.Command):
 @click.option(
     "--config",
     "configs",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    type=click.Path(path_type=Path),
     multiple=True,
     help="What would another configuration do? May be repeated.",
 )
@@ -65,7 +65,7 @@ class _Command(click.Command):
 )
 @click.option(
     "--plugins",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    type=click.Path(path_type=Path),
     help="A folder with further distributions of plugins, as 'pip install --target' fills it.",
 )
 @_option("--jobs", type=click.IntRange(min=1), default=1, help="Configurations at the same time.")
