@@ -1,7 +1,6 @@
 """The command ``aiokube-scheduler``: finds its subcommands and sets their exit statuses."""
 
 import contextlib
-import difflib
 import gc
 import importlib
 import os
@@ -113,7 +112,9 @@ class CommandLine(click.Group):
         """See click.Group. Raises UsageError with a similar command name, if there is one."""
         name = args[0]
         if name not in _COMMANDS and not name.startswith("-"):
-            meant = difflib.get_close_matches(name, _COMMANDS, n=1)
+            from difflib import get_close_matches  # noqa: PLC0415 - for mistakes only
+
+            meant = get_close_matches(name, _COMMANDS, n=1)
             hint = f" Did you mean '{meant[0]}'?" if meant else ""
             raise click.UsageError(f"No such command '{name}'.{hint}", ctx)
         return super().resolve_command(ctx, args)

@@ -14,10 +14,9 @@ import asyncio
 import re
 import ssl
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
-from yarl import URL
 
 from app.extender.errors import CallOutcome, TransportError
 from app.extender.exchange import ERROR_BODY_BYTES, ExtenderResponse, Large, Request, exchange
@@ -28,6 +27,9 @@ from app.http.errors import HTTPError
 from app.http.pool import Pool
 from app.http.proxy import Proxy
 from app.http.request import Route
+
+if TYPE_CHECKING:  # loaded for the first call
+    from yarl import URL
 from app.model.gotext import quote
 from app.wire.extender_v1 import Body
 
@@ -116,8 +118,9 @@ class HTTPTransport:
                     response = msgspec.structs.replace(response, redirected=redirected)
                 return response
             request.in_body = False
-            url = _destination(route.url, location)
-            if url.origin() != route.url.origin():
+            asked = _parsed(route.url)
+            url = _destination(asked, location)
+            if url.origin() != asked.origin():
                 request.headers = {k: v for k, v in request.headers.items() if k != "Authorization"}
             if response.status in _REDIRECTS_AS_GET:
                 request.body = None
@@ -140,17 +143,16 @@ class HTTPTransport:
         """The route of a configured URL, with the current certificates."""
         route = self._routes.get(url)
         if route is None or (route.secure and route.tls is not self._tls_settings()):
-            parsed = URL(url, encoded=_PRINTABLE.fullmatch(url) is not None)
-            route = self._routes[url] = self._new_route(parsed)
+            route = self._routes[url] = self._new_route(_parsed(url))
         return route
 
-    def _new_route(self, url: URL) -> Route:
+    def _new_route(self, url: "URL") -> Route:
         try:
             proxy = self.proxy_for(str(url))
         except ValueError as err:
             raise misled(str(url), str(err)) from err
         return Route(
-            url,
+            str(url),
             _HEADERS.items(),
             tls=self._tls_settings(),
             server_hostname=self._tls.server_name if self._tls else None,
@@ -162,8 +164,16 @@ class HTTPTransport:
         return context or True
 
 
-def _destination(url: URL, location: str) -> URL:
+def _parsed(url: str) -> "URL":
+    from yarl import URL  # noqa: PLC0415 - see above
+
+    return URL(url, encoded=_PRINTABLE.fullmatch(url) is not None)
+
+
+def _destination(url: "URL", location: str) -> "URL":
     """The URL of a redirect from ``url`` with this Location. Raises TransportError."""
+    from yarl import URL  # noqa: PLC0415 - see above
+
     try:
         destination = url.join(URL(location))
     except ValueError as err:

@@ -20,8 +20,6 @@ from collections.abc import Mapping
 from typing import ClassVar, Final
 from urllib.parse import unquote, urlsplit
 
-from yarl import URL
-
 from app.model.discreet import Discreet
 
 _DEFAULT_PORTS: Final = {"http": "80", "https": "443"}
@@ -165,6 +163,8 @@ def _ascii(host: str) -> str:
     """A host name in punycode, as it is looked up."""
     if host.isascii():
         return host
+    from yarl import URL  # noqa: PLC0415 - few names are not ASCII
+
     try:
         return URL.build(scheme="http", host=host).raw_host or host
     except ValueError:

@@ -5,9 +5,9 @@ import re
 import ssl
 from collections.abc import Iterable
 from typing import Final, NamedTuple
+from urllib.parse import unquote, urlsplit
 
 import msgspec
-from yarl import URL
 
 from app.http.errors import HTTPError
 from app.http.proxy import Proxy
@@ -35,23 +35,25 @@ class Route:
 
     def __init__(
         self,
-        url: URL,
+        url: str,
         headers: Iterable[tuple[str, str]],
         *,
         tls: ssl.SSLContext | bool,
         server_hostname: str | None,
         proxy: Proxy | None,
     ) -> None:
-        """``headers``: those of every request. ``tls``: True for the system's authorities. ``server_hostname``: the
+        """``url``: as it is sent, with its escapes. ``headers``: those of every request. ``tls``: True for the system's authorities. ``server_hostname``: the
         name in the server's certificate, None for the URL's.
 
         Raises ValueError for headers with line breaks, HTTPError for a URL without a host.
         """
-        host, port = url.raw_host, url.port
-        if not host or port is None:
+        parts = urlsplit(url)
+        secure, to_proxy = parts.scheme == "https", proxy is not None and proxy.secure
+        host, usual = parts.hostname, 443 if secure else 80
+        if not host:
             raise HTTPError("http: no Host in request URL")
+        port = usual if parts.port is None else parts.port
         self.url: Final = url
-        secure, to_proxy = url.scheme == "https", proxy is not None and proxy.secure
         #: Whether TLS may be used.
         self.secure: Final = secure or proxy is not None
         self.tls: Final = tls
@@ -64,14 +66,16 @@ class Route:
             proxy=proxy,
             proxy_tls=context if to_proxy else None,
         )
-        target = url.raw_path_qs
-        fixed = [("Host", url.host_port_subcomponent or host)]
-        if url.raw_user or url.raw_password:
-            pair = f"{url.user or ''}:{url.password or ''}".encode()
+        target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        shown = f"[{host}]" if ":" in host else host
+        shown += "" if port == usual else f":{port}"
+        fixed = [("Host", shown)]
+        if parts.username or parts.password:
+            pair = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}".encode()
             fixed.append(("Authorization", f"Basic {base64.b64encode(pair).decode()}"))
         if proxy is not None and not secure:
             # The proxy reads the request, so it needs the whole URL and its credentials.
-            target = str(url.with_user(None).with_fragment(None))
+            target = f"{parts.scheme}://{shown}{target}"
             fixed += proxy.headers.items()
         self._target: Final = target.encode()
         self._lines: Final = header_lines([*fixed, *headers])

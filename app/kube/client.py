@@ -14,7 +14,6 @@ from typing import Final, NamedTuple, NoReturn, Self
 from urllib.parse import urlencode
 
 from multidict import CIMultiDict
-from yarl import URL
 
 from app.http.body import read_beginning, read_whole
 from app.http.connection import Answer, HTTPConnection, MalformedAnswerError
@@ -241,7 +240,7 @@ class KubeClient:
         route = self._route
         if route is None or route.tls is not self._credentials.tls:
             route = self._route = Route(
-                URL(f"{self._connection.server}/", encoded=True),
+                f"{self._connection.server}/",
                 self._default_headers().items(),
                 tls=self._credentials.tls,
                 server_hostname=self._connection.tls_server_name,

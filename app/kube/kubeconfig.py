@@ -31,7 +31,6 @@ from app.kube.connection import (
     token_file_source,
 )
 from app.kube.errors import ConnectionSettingsError
-from app.kube.execplugin import ExecPlugin
 from app.settings.yaml import load_documents
 
 logger = logging.getLogger(__name__)
@@ -274,6 +273,8 @@ class _KubeConfig:
         variables = {
             _text(each, "name"): _text(each, "value") for each in settings.get("env") or ()
         }
+        from app.kube.execplugin import ExecPlugin  # noqa: PLC0415 - few kubeconfigs name one
+
         plugin = ExecPlugin(
             api_version=settings.text("apiVersion"),
             args=(command, *map(str, settings.get("args") or ())),

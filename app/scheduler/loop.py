@@ -10,7 +10,7 @@ import functools
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -29,12 +29,14 @@ from app.scheduler.extender_cycle import Choose, ExtenderCycle
 from app.scheduler.failures import GONE, FailureHandler
 from app.scheduler.group_cycle import GroupCycle
 from app.scheduler.parts import Parts
-from app.scheduler.recording import Recorder
 from app.scheduler.shadow_extenders import ShadowExtenders
 from app.scheduler.slots import Slots, Work
 from app.state.queue.active_queue import Admits
 from app.state.queue.queued_pod import QueuedPod
 from app.state.scheduler_state import SchedulerState
+
+if TYPE_CHECKING:
+    from app.scheduler.recording import Recorder
 
 log = logging.getLogger(__name__)
 
@@ -194,7 +196,7 @@ class PodCycle:
         extenders: ExtenderCycle | None,
         asking: np.random.Generator | None = None,
         shadows: ShadowExtenders | None = None,
-        recorder: Recorder | None = None,
+        recorder: "Recorder | None" = None,
     ) -> None:
         """``asking``: from which attempts that ask extenders draw, so that they do not change the draws of others."""
         self._state: Final = parts.state

@@ -1,7 +1,7 @@
 """What the scheduler is built from: the process's runtime, access to the API server, and what its own parts share."""
 
 import asyncio
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import numpy as np
@@ -13,8 +13,10 @@ from app.model.clock import Clock
 from app.observe.events import EventSink
 from app.observe.telemetry import Telemetry
 from app.runtime.tasks import Spawn
-from app.scheduler.recording import Recorder
 from app.state.scheduler_state import SchedulerState
+
+if TYPE_CHECKING:  # few schedulers record
+    from app.scheduler.recording import Recorder
 
 
 class Budgets(NamedTuple):
@@ -46,7 +48,7 @@ class Runtime(msgspec.Struct, frozen=True):
     rng: np.random.Generator
     telemetry: Telemetry
     budgets: Budgets
-    recorder: Recorder | None = None
+    recorder: "Recorder | None" = None
     version: str = ""
 
 

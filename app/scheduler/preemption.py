@@ -8,7 +8,7 @@ if all victims had gone before it began to wait for them.
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -24,11 +24,13 @@ from app.observe.events import PreemptionFinished, PreemptionStarted, VictimEvic
 from app.observe.pod_events import PodEvents
 from app.runtime.tasks import Limiter
 from app.scheduler.parts import Parts
-from app.scheduler.recording import Recorder
 from app.scheduler.status_patches import StatusPatch, StatusPatcher
 from app.state.queue.queued_pod import GATED
 from app.state.scheduler_state import SchedulerState
 from app.wire.extender_v1 import Victims
+
+if TYPE_CHECKING:
+    from app.scheduler.recording import Recorder
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +68,7 @@ class Evictor:
         patcher: StatusPatcher,
         stop_unbound: Callable[[str], bool],
         decided: Callable[[Eviction], None],
-        recorder: Recorder | None = None,
+        recorder: "Recorder | None" = None,
     ) -> None:
         """``stop_unbound`` stops a pod, by uid, that is not bound yet; it returns False if there is none or it is too
         late.

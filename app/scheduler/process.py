@@ -19,7 +19,8 @@ import socket
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager
 from importlib.metadata import entry_points, version
-from typing import Any, Final, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 import msgspec
@@ -54,13 +55,15 @@ from app.scheduler.election.rules import ElectionSettings, request_timeout
 from app.scheduler.extenders import make_chain
 from app.scheduler.options import RunOptions
 from app.scheduler.parts import ApiServer, Budgets, Runtime
-from app.scheduler.recording import Recorder
 from app.scheduler.shadow_extenders import MAX_CALLS
 from app.scheduler.wiring import Scheduler
 from app.serving.checks import Check
 from app.serving.listening import Listening, listening
 from app.serving.options import ServingOptions
 from app.settings.load import Loaded
+
+if TYPE_CHECKING:
+    from app.scheduler.recording import Recorder
 
 log = logging.getLogger(__name__)
 
@@ -146,6 +149,12 @@ def _import_endpoints() -> None:
     from app.serving import certificates  # noqa: F401, PLC0415
 
 
+def _recorder(folder: Path, clock: Clock) -> "Recorder":
+    from app.scheduler.recording import Recorder  # noqa: PLC0415 - few schedulers record
+
+    return Recorder(folder, clock)
+
+
 class Process:
     """One run of the scheduler; ends when ``stop`` is set."""
 
@@ -163,7 +172,7 @@ class Process:
         self._telemetry.histories.keep_bodies(bodies.calls, bodies.max_bytes)
         self._limits: Final = take_limits()
         self._large_answers: Final = AnswerMemory(self._limits.memory)
-        self._recorder: Final = None if options.record is None else Recorder(options.record, clock)
+        self._recorder: Final = None if options.record is None else _recorder(options.record, clock)
         self._budgets: Final = Budgets.within(self._limits.memory // _PART_FOR_WAITING)
         self._credential_failures: Final = CredentialFailures()
         self._elector: LeaseElector | None = None

@@ -95,6 +95,10 @@ class Recorder:
         self._thread: Final = threading.Thread(target=self._write, name="recording", daemon=True)
         self._thread.start()
 
+    def make_state(self, **parts: Any) -> "RecordedState":
+        """A state whose calls are recorded, made as SchedulerState."""
+        return RecordedState(self, **parts)
+
     def begin(self, header: Header, state: SchedulerState, rng: np.random.Generator) -> None:
         """Starts to record. ``rng``: from which decisions draw."""
         self._header, self._state, self._rng = header, state, rng

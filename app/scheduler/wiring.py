@@ -45,17 +45,14 @@ from app.scheduler.parts import ApiServer, Parts, Runtime
 from app.scheduler.permits import WaitingPodsMap
 from app.scheduler.preemption import Evictor, ExtenderPreemption
 from app.scheduler.profiles import build_state, plugin_names, with_gang_scheduling
-from app.scheduler.recording import RecordedState
 from app.scheduler.releases import Releases
 from app.scheduler.reports import Reports
 from app.scheduler.serial_extenders import SerialGate, lanes
 from app.scheduler.shadow_extenders import ShadowExtenders
 from app.scheduler.status_patches import StatusPatcher
-from app.scheduler.trace import Header
 from app.scheduler.whatif.answering import WhatIf, priorities_of
 from app.serving.debugger import CacheDebugger
 from app.settings.defaults import IN_TREE_CAPABILITIES
-from app.settings.dump import to_yaml
 from app.settings.load import Loaded
 from app.state.queue.backoff_queue import RetryTimes
 from app.state.queue.scheduling_queue import SchedulingQueue
@@ -175,6 +172,9 @@ class Scheduler:
             synced=lambda: self.synced,
         )
         if self._recorder is not None:
+            from app.scheduler.trace import Header  # noqa: PLC0415 - few schedulers record
+            from app.settings.dump import to_yaml  # noqa: PLC0415 - the same
+
             header = Header(
                 version=self._runtime.version,
                 configuration=to_yaml(self.settings),
@@ -220,9 +220,7 @@ class Scheduler:
             notify=self._notify,
             features=self.features,
             extended=bool(self.chain),
-            make_state=SchedulerState
-            if self._recorder is None
-            else functools.partial(RecordedState, self._recorder),
+            make_state=SchedulerState if self._recorder is None else self._recorder.make_state,
         )
 
     def _group_of(self, pod: Pod) -> GroupKey | None:

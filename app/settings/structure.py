@@ -5,7 +5,6 @@ decoded again, so that the rules about values (``app.settings.validation``) appl
 """
 
 import copy
-import difflib
 import typing
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, Generic, NamedTuple, TypeVar
@@ -142,7 +141,9 @@ def _unknown_field(model: type[Model], location: Path, path: Path) -> str:
 def closest(name: str, known: Iterable[str], *, similarity: float = _MIN_SIMILARITY) -> str | None:
     """The known name that was probably meant: the same in another case, or a similar one; else None."""
     by_lower = {candidate.lower(): candidate for candidate in known}
-    matches = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=similarity)
+    from difflib import get_close_matches  # noqa: PLC0415 - for mistakes only
+
+    matches = get_close_matches(name.lower(), by_lower, n=1, cutoff=similarity)
     return by_lower[matches[0]] if matches else None
 
 

@@ -1,8 +1,12 @@
-"""The VolumeBinding plugin: extension points and queueing hints."""
+"""The VolumeBinding plugin: extension points and queueing hints.
 
+Most pods have no claims: the modules that do the work are loaded for the first pod that has some.
+"""
+
+import functools
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import numpy as np
 
@@ -16,14 +20,15 @@ from app.model.pod import Pod, PodTemplate
 from app.model.status import SKIP, SUCCESS, Code, SchedulingError, Status, unresolvable
 from app.model.storage import CSIDriver, CSIStorageCapacity, StorageClass
 from app.plugins.volume_binding.claims import ClaimReader, PodClaims, has_claims
-from app.plugins.volume_binding.finding import VolumeFinder
-from app.plugins.volume_binding.provisioning import volume_limit
-from app.plugins.volume_binding.reservation import Reservation, Waiter, release, reserve, write
-from app.plugins.volume_binding.scoring import StorageScorer
 from app.state.columns.arrays import Int64
 from app.state.csi.nodes import migrated_plugins
 from app.state.queue.hints import EventRegistration
 from app.state.view import View
+
+if TYPE_CHECKING:
+    from app.plugins.volume_binding.finding import VolumeFinder
+    from app.plugins.volume_binding.reservation import Reservation, Waiter
+    from app.plugins.volume_binding.scoring import StorageScorer
 
 _CLAIMS: Final = "VolumeBinding/claims"
 _RESERVATION: Final = "VolumeBinding/reservation"
@@ -39,17 +44,34 @@ class VolumeBinding:
 
     def __init__(self, args: VolumeBindingArgs | None, handle: Handle) -> None:
         given = args or VolumeBindingArgs()
-        timeout = given.bind_timeout_seconds
-        scores = Rule.StorageScores in handle.features.rules
-        self._scorer: Final = StorageScorer(given.shape) if scores else None
+        self._timeout: Final = given.bind_timeout_seconds
+        #: The shape of the scores; None without the feature gate StorageCapacityScoring.
+        self._shape: Final = given.shape if Rule.StorageScores in handle.features.rules else None
         caches = handle.cluster.assumed
         self._table = handle.table
+        self._cluster: Final = handle.cluster
         self._caches = caches
         self._reader = ClaimReader(handle.cluster, caches.claims)
-        self._finder = VolumeFinder(handle.table, handle.cluster, caches)
-        self._waiter = Waiter(handle.table, self._finder, caches, timeout)
         #: The number of errors in Filter (``predicate``), Reserve (``assume``) and PreBind (``bind``).
         self.stage_errors: Final[Counter[str]] = Counter()
+
+    @functools.cached_property
+    def _finder(self) -> "VolumeFinder":
+        from app.plugins.volume_binding.finding import VolumeFinder  # noqa: PLC0415 - see above
+
+        return VolumeFinder(self._table, self._cluster, self._caches)
+
+    @functools.cached_property
+    def _waiter(self) -> "Waiter":
+        from app.plugins.volume_binding.reservation import Waiter  # noqa: PLC0415 - see above
+
+        return Waiter(self._table, self._finder, self._caches, self._timeout)
+
+    @functools.cached_property
+    def _scorer(self) -> "StorageScorer | None":
+        from app.plugins.volume_binding.scoring import StorageScorer  # noqa: PLC0415 - see above
+
+        return None if self._shape is None else StorageScorer(self._shape)
 
     # ------------------------------------------------------------ finding nodes
 
@@ -79,14 +101,14 @@ class VolumeBinding:
     def pre_score(self, state: CycleState, _pod: Pod, _view: View) -> Status:
         """Skips pods without claims that wait, and all without the feature gate StorageCapacityScoring."""
         claims: PodClaims | None = state.get(_CLAIMS)
-        if self._scorer is None or claims is None or not claims.delayed:
+        if self._shape is None or claims is None or not claims.delayed:
             return SKIP
         return SUCCESS
 
     def score(self, state: CycleState, _pod: Pod, view: View) -> Int64:
         """int64[n], 0 to 100: how little of the storage would be used."""
         claims: PodClaims | None = state.get(_CLAIMS)
-        if self._scorer is None or claims is None:
+        if claims is None or self._scorer is None:
             return np.zeros(view.n, np.int64)
         plan = self._finder.plan(view, claims)
         return self._scorer.scores(plan, view, self._finder.provisioning)
@@ -107,6 +129,8 @@ class VolumeBinding:
             return Status(Code.Error, plan.text(problems))
         if problems:
             return unresolvable(*plan.text(problems))
+        from app.plugins.volume_binding.reservation import reserve  # noqa: PLC0415 - see above
+
         try:
             state.write(_RESERVATION, reserve(plan, node_name, self._caches))
         except SchedulingError as error:
@@ -118,6 +142,8 @@ class VolumeBinding:
         """Restores what was assumed and not written."""
         reservation: Reservation | None = state.get(_RESERVATION)
         if reservation is not None:
+            from app.plugins.volume_binding.reservation import release  # noqa: PLC0415 - see above
+
             release(reservation, self._caches)
             state.write(_RESERVATION, None)
 
@@ -150,6 +176,8 @@ class VolumeBinding:
         if not flight.ok:
             return flight
         reservation: Reservation = state.read(_RESERVATION)
+        from app.plugins.volume_binding.reservation import write  # noqa: PLC0415 - see above
+
         context = ""
         try:
             await write(reservation, effects)
@@ -192,5 +220,7 @@ def _capacity_ignored(pod: Pod, old: CSIDriver, new: CSIDriver) -> bool:
 def _capacity_grown(_pod: Pod, old: CSIStorageCapacity | None, new: CSIStorageCapacity) -> bool:
     if old is None:
         return True
+    from app.plugins.volume_binding.provisioning import volume_limit  # noqa: PLC0415 - see above
+
     before, after = volume_limit(old), volume_limit(new)
     return after is not None and (before is None or after > before)

@@ -31,7 +31,7 @@ async def dialing():
 
 
 def endpoint(url, *, tls=True, proxy=None, name=None):
-    return Route(URL(url), (), tls=tls, server_hostname=name, proxy=proxy).endpoint
+    return Route(url, (), tls=tls, server_hostname=name, proxy=proxy).endpoint
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ import ssl
 
 import pytest
 import uvloop
-from yarl import URL
 
 from app.http import pool as pool_module
 from app.http.body import read_whole
@@ -33,7 +32,7 @@ async def pool_with(keepalive=30.0):
 
 async def ask(pool, server, pieces=(REQUEST,), *, seconds=60.0):
     """The status of one exchange."""
-    route = Route(URL(server.url), (), tls=True, server_hostname=None, proxy=None)
+    route = Route(server.url, (), tls=True, server_hostname=None, proxy=None)
     deadline = asyncio.get_running_loop().time() + seconds
     connection = await pool.take(route, deadline)
     try:
@@ -178,7 +177,7 @@ def test_a_connection_whose_server_does_not_read_is_closed_at_once(tmp_path, loo
     async def drop():
         trusted = ssl.create_default_context(cadata=authority.pem.decode()) if tls else True
         async with Server(deaf, served) as server, pool_with() as pool:
-            route = Route(URL(server.url), (), tls=trusted, server_hostname=None, proxy=None)
+            route = Route(server.url, (), tls=trusted, server_hostname=None, proxy=None)
             connection = await pool.take(route, asyncio.get_running_loop().time() + 60)
             connection.write((b"x" * 2**24,))
             await asyncio.sleep(0.01)
@@ -238,7 +237,7 @@ async def test_a_shortage_of_descriptors_is_waited_out(monkeypatch, shortages, c
 async def test_a_shortage_that_lasts_is_told_when_the_time_is_over(monkeypatch, shortages):
     async with pool_with() as pool:
         failures = failing(monkeypatch, pool, 1000)
-        route = Route(URL("http://x"), (), tls=True, server_hostname=None, proxy=None)
+        route = Route("http://x", (), tls=True, server_hostname=None, proxy=None)
         started = asyncio.get_running_loop().time()
         with pytest.raises(ConnectError, match="Too many open files"):
             await pool.take(route, started + 10)

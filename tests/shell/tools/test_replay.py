@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 from app.cli.replay import command
 from app.plugins import registry
-from app.scheduler import process, recording, trace
+from app.scheduler import recording, trace
 from app.scheduler.options import RunOptions
 from app.scheduler.recording import Recorder
 from app.scheduler.trace import MAGIC, BlockWriter, Op, TraceError, files_of, read_records
@@ -46,7 +46,7 @@ def recorded(base, seeds, monkeypatch, **limits):
     """Plays histories; a folder for each life of each process."""
     folders = (base / f"{number:03}" for number in itertools.count())
     monkeypatch.setattr(history, "RunOptions", lambda **o: RunOptions(record=next(folders), **o))
-    monkeypatch.setattr(process, "Recorder", functools.partial(WrittenAtOnce, **limits))
+    monkeypatch.setattr(recording, "Recorder", functools.partial(WrittenAtOnce, **limits))
     assert not [outcome.violations for outcome in play(seeds) if outcome.violations]
     return [folder for folder in sorted(base.iterdir()) if list(folder.glob("*.aktrace"))]
 
