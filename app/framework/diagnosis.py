@@ -14,6 +14,7 @@ from app.state.columns.labels import Mask
 
 #: ``FilterOutcome.plugin`` of a row that no plugin rejected.
 NONE: Final = np.int8(127)
+_ERROR: Final = np.int8(Code.Error)
 #: The name for all extenders together in a set of plugin names.
 EXTENDER: Final = "Extender"
 #: Values below this limit are counted by bincount instead of sorting.
@@ -113,7 +114,7 @@ class FilterOutcome(msgspec.Struct):
         if not len(rejected):
             return
         fresh = codes[rejected]
-        self.faulty = self.faulty or bool((fresh == Code.Error).any())
+        self.faulty = self.faulty or bool(np.count_nonzero(fresh == _ERROR))
         self.plugin[rejected] = number
         self.codes[rejected] = fresh
         self.reasons[rejected] = reasons[rejected]
@@ -169,7 +170,8 @@ class FilterOutcome(msgspec.Struct):
         return self._plugins_of(rows[self.codes[rows] == Code.Pending])
 
     def _plugins_of(self, rows: npt.NDArray[np.intp]) -> set[str]:
-        return {self.names[number] for number in np.unique(self.plugin[rows]).tolist()}
+        found = np.bincount(self.plugin[rows]).nonzero()[0]
+        return {self.names[number] for number in found.tolist()}
 
     def rejection_counts(self, rows: npt.NDArray[np.intp]) -> Iterator[RejectionCount]:
         """The verdicts on ``rows``, which must be rejected ones, counted by plugin and reason."""

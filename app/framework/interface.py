@@ -101,10 +101,9 @@ class Verdicts(msgspec.Struct, frozen=True):
 
 def reject(failed: Mask, code: Code, *reason: str) -> Verdicts | None:
     """Verdicts that reject the rows where ``failed`` (bool[n]) is True, with one reason; None if there are none."""
-    if not failed.any():
+    if not np.count_nonzero(failed):
         return None
-    codes = np.where(failed, np.int8(code), np.int8(0))
-    return Verdicts(codes, np.zeros(len(failed), np.int32), lambda _number: reason)
+    return Verdicts(np.int8(code) * failed, np.zeros(len(failed), np.int32), lambda _number: reason)
 
 
 def reject_first(*cases: tuple[Mask, Code, str]) -> Verdicts | None:

@@ -75,7 +75,8 @@ class Ranking:
     @property
     def feasible(self) -> int:
         """The number of feasible rows."""
-        return int(self._feasible.sum())
+        feasible = self._feasible
+        return feasible.item() if len(feasible) == 1 else int(feasible.sum())
 
     @property
     def nbytes(self) -> int:
@@ -142,7 +143,7 @@ class Ranking:
         if self._classes is None or classes is None:
             change = int(np.count_nonzero(totals >= 0)) - int(np.count_nonzero(before >= 0))
             self._feasible[0] += change
-            blocks = np.unique(blocks)
+            blocks = _distinct(blocks, len(self._totals))
             self._highest[0, blocks], self._holders[0, blocks] = _summed_up(self._totals[blocks])
             return
         flat_classes = self._classes.reshape(-1)
@@ -151,7 +152,7 @@ class Ranking:
         self._feasible += np.bincount(classes[totals >= 0], minlength=count)
         self._feasible -= np.bincount(former[before >= 0], minlength=count)
         keys = np.concatenate((blocks * count + former, blocks * count + classes))
-        blocks, numbers = np.divmod(np.unique(keys), count)
+        blocks, numbers = np.divmod(_distinct(keys, count * len(self._totals)), count)
         mine = self._classes[blocks] == numbers[:, None]
         own = np.where(mine, self._totals[blocks], self._totals.dtype.type(INFEASIBLE))
         self._highest[numbers, blocks], self._holders[numbers, blocks] = _summed_up(own)
@@ -233,7 +234,7 @@ class Ranking:
 
     def _best_without(self, rng: np.random.Generator, without: Rows) -> Best | None:
         self._sum_up()
-        blocks = np.unique(without // _BLOCK)
+        blocks = _distinct(without // _BLOCK, len(self._totals))
         totals = self._totals[blocks]
         places = np.searchsorted(blocks, without // _BLOCK), without % _BLOCK
         feasible = self.feasible - int(np.count_nonzero(totals[places] >= 0))
@@ -275,7 +276,14 @@ def _drawn(rng: np.random.Generator, blocks: Rows, chances: Totals) -> tuple[int
     return draw - (sums.item(place - 1) if place else 0), blocks.item(place)
 
 
+def _distinct(numbers: Rows, limit: int) -> Rows:
+    """The different ones of numbers from 0 to below ``limit``, ascending: np.unique, faster where the limit is small."""
+    found = np.zeros(limit, bool)
+    found[numbers] = True
+    return found.nonzero()[0]
+
+
 def _summed_up(totals: Totals) -> tuple[Totals, Int64]:
     """By block of k blocks: the highest total, and the number of rows that have it."""
     highest = totals.max(axis=1)
-    return highest, np.count_nonzero(totals == highest[:, None], axis=1)
+    return highest, (totals == highest[:, None]).sum(axis=1)

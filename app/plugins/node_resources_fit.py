@@ -63,6 +63,8 @@ _SCORE_STATE: Final = "NodeResourcesFit/score"
 #: The number of resources compared at a time; a pod may request many thousands.
 _MOST_AT_A_TIME: Final = 30
 _CROWDED: Final = np.int32(1)
+_UNSCHEDULABLE: Final = np.int8(Code.Unschedulable)
+_UNRESOLVABLE: Final = np.int8(Code.UnschedulableAndUnresolvable)
 _BITS: Final = np.left_shift(np.int32(1), np.arange(1, _MOST_AT_A_TIME + 1, dtype=np.int32))
 #: For a row with insufficient resources in this many parts, further ones are not reported.
 _PARTS_TOLD: Final = 8
@@ -246,8 +248,8 @@ class NodeResourcesFit(NodeLocal, IgnoresOtherPods):
         if len(reasons) > _MAX_SETS:
             request.reasons = _Reasons(request.parts)
             self._renumbered += 1
-        codes = np.where(numbers != 0, np.int8(Code.Unschedulable), np.int8(0))
-        codes[hopeless] = Code.UnschedulableAndUnresolvable
+        codes = _UNSCHEDULABLE * (numbers != 0)
+        codes[hopeless] = _UNRESOLVABLE
         return Verdicts(codes, numbers, reasons.text)
 
     # ------------------------------------------------------------ score

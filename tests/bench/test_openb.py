@@ -56,7 +56,7 @@ def data(tmp_path_factory):
 
 
 def run(data, *arguments):
-    result = CliRunner().invoke(openb.main, ["--data", str(data), *arguments])
+    result = CliRunner().invoke(openb.main, ["--data", str(data), "--jobs", "1", *arguments])
     return result.exit_code, result.stdout, result.output
 
 
@@ -85,6 +85,7 @@ def test_the_form_of_the_result(data):
     assert set(result["allocated"]) == {"90", "100", "110", "120", "130"}
     assert all(low <= mean <= high <= 100 for mean, low, high in result["allocated"].values())
     assert run(data, *arguments)[1] == out
+    assert run(data, "--jobs", "2", *arguments)[1] == out
 
 
 @pytest.mark.parametrize(("pods", "ties"), [("few", "name"), ("models", "random")])
@@ -128,6 +129,41 @@ def test_the_pods_ask_for_130_percent(data):
     assert order != openb.arrivals(shapes, own, np.random.default_rng(4))
 
 
+def test_each_node_is_first_as_often_as_any_other(data):
+    machines, shapes = openb.machines_of(data / openb.NODES)[:60], openb.shapes_of(data / "few.csv")
+    machines = [machine._replace(cpu=1000 + i) for i, machine in enumerate(machines)]
+    first = []
+    for seed in range(openb.FIRST_SEED, openb.FIRST_SEED + 10):
+        table = openb.Experiment("BestFit", machines, shapes, seed=seed, ties="name").state.table
+        first += table.allocatable.column("cpu")[:6].tolist()
+    assert sorted(first) == [machine.cpu for machine in machines]
+
+
+@pytest.mark.parametrize(
+    ("text", "shape"),
+    [
+        ("name,cpu_milli,num_gpu\np,500,2", (500, 0, 2000, ())),
+        ("name,cpu_milli,num_gpu,gpu_milli\np,500,1,", (500, 0, 1000, ())),
+        ("name,cpu_milli,num_gpu,gpu_milli\np,500,8,", (500, 0, 8000, ())),
+        ("name,cpu_milli,memory_mib,num_gpu,gpu_milli\np,,,1,460", (0, 0, 460, ())),
+        ("name,cpu_milli,num_gpu,gpu_milli,gpu_spec\np,1,1,2000,B|A|A", (1, 0, 1000, ("A", "B"))),
+        ("name,cpu_milli,num_gpu,gpu_milli,gpu_spec\np,1,1,5,nan", (1, 0, 5, ())),
+        ("name,cpu_milli,num_gpu,gpu_milli,gpu_spec\np,1,1,5, A | |B", (1, 0, 5, ("A", "B"))),
+        ("name,cpu_milli,num_gpu,gpu_milli,gpu_spec\np,1,0,1000,A", (1, 0, 0, ())),
+        ("name,cpu_milli,num_gpu,gpu_milli,gpu_spec\np,1,3,0,A", (1, 0, 0, ())),
+        ("\ufeffgpu_milli,num_gpu,cpu_milli,name\n7,1.0,1e3,p", (1000, 0, 7, ())),
+    ],
+)
+def test_columns_may_be_missing_and_fields_empty(tmp_path, text, shape):
+    file = tmp_path / "pods.csv"
+    file.write_text(f"{text}\n")
+    with file.open("a") as more:
+        header = text.lstrip("\ufeff").partition("\n")[0].split(",")
+        row = {"name": "q", "cpu_milli": "1", "num_gpu": "1"}
+        more.write(",".join(row.get(name, "") for name in header) + "\n")
+    assert openb.shapes_of(file)[0] == openb.Shape(*shape)
+
+
 def test_ties_by_name_take_the_first(data):
     """Dots of the same size: pods without GPU score the same on all nodes of GpuPacking."""
     machines = [openb.Machine(64000, 65536, 2, "A")] * 5
@@ -146,7 +182,7 @@ def test_ties_by_name_take_the_first(data):
     ("file", "text", "said"),
     [
         ("few.csv", None, "there is no few.csv"),
-        ("few.csv", "name,cpu_milli\n", "no column memory_mib, num_gpu, gpu_milli"),
+        ("few.csv", "name,memory_mib\n", "no column cpu_milli, num_gpu"),
         (
             "few.csv",
             "name,cpu_milli,memory_mib,num_gpu,gpu_milli\np,1,1,-1,1\n",

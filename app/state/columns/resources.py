@@ -122,7 +122,7 @@ class ResourceColumns:
         for out, name in zip(block, names, strict=True):
             position, column = _BASIC.get(name), self._others.get(name)
             if position is not None:
-                out[:] = self.matrix[position, at]
+                out[:] = self.matrix[position][at]
             elif column is not None:
                 out[:] = column.at(at)
         return block

@@ -86,49 +86,39 @@ class GpuFragmentation(NodeLocal):
         self._version, self._counted_at = 0, -1
         given = Counter({_shape_of(each): each.count for each in self._args.typical_pods})
         self._learns = not given
-        self._kept: Nodes | None = None
-        self._kept_at = -1
+        #: Of each code of the label with the model: the number of the model; as of this epoch and number of codes.
+        self._models: Ints = np.zeros(0, np.intp)
+        self._models_of = (-1, 0)
         self._typical = Typical(given, self._args.popularity)
 
     # ------------------------------------------------------------ score
 
     def score(self, state: CycleState, pod: Pod, view: View) -> Int64:
         """int64[n]: 50 where fragmentation stays as it is, more where it shrinks."""
-        nodes = self._nodes_of(view)
         cpu, request = pod.template.request.get("cpu", 0), self._gpus.request(pod.template)
-        if 0 < request < WHOLE:
-            return self._typical.shared(nodes, cpu, request).max(axis=1, initial=0)
-        return self._typical.whole(nodes, cpu, request // WHOLE)
+        left, (free, models) = self._gpus.left(view), self._free(view)
+        if not 0 < request < WHOLE:
+            nodes = self._typical.measure(left, free, models)
+            return self._typical.whole(nodes, cpu, request // WHOLE)
+        nodes = self._typical.measure(np.sort(left), free, models)  # of GPUs alike one is scored
+        return self._typical.shared(nodes, cpu, request).max(axis=1, initial=0)
 
-    def _nodes_of(self, view: View) -> "Nodes":
-        """The nodes of a view, as of the view; kept by row of the table until a row changes."""
-        if any(True for _ in view.changes()):
-            return self._measured(view)
-        table = self._table
-        if self._kept is None or len(self._kept.cpu) != table.capacity:
-            self._kept = self._measured(View(table, np.arange(table.size))).grown(table.capacity)
-        elif self._kept_at != table.last_generation:
-            changed = View(table, table.rows_since(self._kept_at))
-            self._kept = self._kept.with_rows(changed.rows, self._measured(changed))
-        self._kept_at = table.last_generation
-        return self._kept.take(view.rows)
-
-    def _measured(self, view: View) -> "Nodes":
+    def _free(self, view: View) -> tuple[Int64, Ints]:
+        """int64[n]: the CPU left; intp[n]: the numbers of the GPU models."""
         column, codes = view.label(self._args.model_label)
-        models = self._typical.models(column.values)[codes]
-        cpu = view.allocatable("cpu") - view.requested("cpu")
-        return self._typical.measure(self._gpus.left(view), cpu, models)
+        key = column.epoch, len(column.values)
+        if key != self._models_of:
+            self._models_of, self._models = key, self._typical.models(column.values)
+        return view.allocatable("cpu") - view.requested("cpu"), self._models[codes]
 
     def _choose(self, left: Sequence[int], pod: Pod, request: int) -> tuple[int, ...] | None:
         """The GPU with the best score; the pod is counted on its node already."""
         if request >= WHOLE:
             return tightest(left, request)
-        view = View(self._table, np.array([self._table.row_of[pod.node_name]], np.intp))
-        column, codes = view.label(self._args.model_label)
         cpu = pod.template.request.get("cpu", 0)
-        before = view.allocatable("cpu") - view.requested("cpu") + cpu
-        models = self._typical.models(column.values)[codes]
-        node = self._typical.measure(np.array([left], np.int16), before, models)
+        row = self._table.row_of[pod.node_name]
+        free, models = self._free(View(self._table, np.array([row], np.intp)))
+        node = self._typical.measure(np.array([left], np.int16), free + cpu, models)
         scores = self._typical.shared(node, cpu, request)[0]
         return (int(scores.argmax()),) if len(scores) and scores.max() >= 0 else None
 
@@ -157,7 +147,7 @@ class GpuFragmentation(NodeLocal):
             self._counted_at = 0
         if (total := self._counts.total()) >= 1.5 * self._counted_at + 20:
             self._typical = Typical(self._counts, self._args.popularity)
-            self._version, self._kept = self._version + 1, None
+            self._version, self._models_of = self._version + 1, (-1, 0)
             if total > ENOUGH:  # what has not come for long is forgotten
                 self._counts = Counter({k: n // 2 for k, n in self._counts.items() if n > 1})
             self._counted_at = self._counts.total()
@@ -196,34 +186,10 @@ class Nodes(NamedTuple):
     cpu: Int64
     #: intp[n]: the numbers of the GPU models.
     models: Ints
-    #: int16[n, groups]: how many GPUs have room for a pod of the group.
-    rooms: Ints
-    #: int32[n, groups]: the thousandths left of these.
+    #: int32[n, 2, groups]: how many GPUs have room for a pod of the group, and the thousandths left of these.
     useful: Ints
     #: float64[n]: the thousandths that are fragments.
     fragments: Floats
-
-    def take(self, rows: Ints) -> "Nodes":
-        """Some of the nodes."""
-        return Nodes(*(column[rows] for column in self))
-
-    def grown(self, capacity: int) -> "Nodes":
-        """The same with room for more nodes."""
-        return Nodes(
-            *(
-                np.concatenate((c, np.zeros((capacity - len(c), *c.shape[1:]), c.dtype)))
-                for c in self
-            )
-        )
-
-    def with_rows(self, rows: Ints, new: "Nodes") -> "Nodes":
-        """These rows are changed in place; if they have more GPUs than any before, all columns are made anew."""
-        kept = self
-        if (more := new.left.shape[1] - self.left.shape[1]) > 0:
-            kept = self._replace(left=np.pad(self.left, ((0, 0), (0, more))))
-        for column, values in zip(kept, new, strict=True):
-            column[rows] = values
-        return kept
 
 
 class Typical:
@@ -244,8 +210,8 @@ class Typical:
         self._named = sorted({model for shape, _ in chosen for model in shape.models})
         with_gpu = [(shape, count / reached) for shape, count in chosen if shape.gpu]
         groups = sorted({shape.gpu for shape, _ in with_gpu})
-        #: By group: the room that each GPU needs, and the number of GPUs.
-        self._room = np.array([min(gpu, WHOLE) for gpu in groups], np.int16)
+        #: By group: the number of GPUs that a pod needs, each with so much room.
+        room = np.array([min(gpu, WHOLE) for gpu in groups], np.int32)
         self._number = np.array([max(gpu // WHOLE, 1) for gpu in groups], np.int16)
         self._cpu = np.array(sorted({shape.cpu for shape, _ in with_gpu}), np.int64)
         #: The share of pods by model (0: one that no pod names), number of CPU requests that are met, and group.
@@ -255,9 +221,9 @@ class Typical:
             which = [self._named.index(model) + 1 for model in shape.models]
             self._share[which or slice(None), rank:, groups.index(shape.gpu)] += share
         #: By thousandths left of a GPU and group: whether it has room, and what of it is no fragment.
-        amounts = np.arange(WHOLE + 1, dtype=np.int16)[:, None]
-        self._has_room = (amounts >= self._room).astype(np.int16)
-        self._useful = (amounts * (amounts >= self._room)).astype(np.int32)
+        amounts = np.arange(WHOLE + 1, dtype=np.int32)[:, None]
+        has_room = (amounts >= room).astype(np.int32)
+        self._useful = np.stack((has_room, amounts * has_room), axis=1)
 
     def models(self, values: Sequence[str | None]) -> Ints:
         """The numbers of these models."""
@@ -266,45 +232,39 @@ class Typical:
 
     def measure(self, left: Left, cpu: Int64, models: Ints) -> Nodes:
         """Nodes with this CPU and these GPUs left."""
-        rooms = self._has_room[left].sum(axis=1, dtype=np.int16)
         useful = self._useful[left].sum(axis=1, dtype=np.int32)
         total = left.sum(axis=1, dtype=np.int64)
-        fragments = self._fragments(total, rooms, useful, cpu, models)
-        return Nodes(left, cpu, models, rooms, useful, fragments)
+        return Nodes(left, cpu, models, useful, self._fragments(total, useful, cpu, models))
 
     def shared(self, nodes: Nodes, cpu: int, request: int) -> Int64:
-        """int64[n, GPUs]: the scores for a pod with a part of each GPU; -1 where the GPU has no room."""
+        """int64[n, GPUs]: the scores for a pod with a part of each GPU; -1 where the GPU has no room, or the same left as
+        the one before it.
+        """
         left = nodes.left
         fits = left >= request
-        for gpu in range(1, left.shape[1]):  # of GPUs alike the first one counts
-            fits[:, gpu] &= (left[:, :gpu] != left[:, gpu : gpu + 1]).all(axis=1)
+        fits[:, 1:] &= left[:, 1:] != left[:, :-1]
         at, gpu = fits.nonzero()
         before = left[at, gpu]
-        after = before - request
-        rooms = nodes.rooms[at] - self._has_room[before] + self._has_room[after]
-        useful = nodes.useful[at] - self._useful[before] + self._useful[after]
+        useful = nodes.useful[at] - self._useful[before] + self._useful[before - request]
         total = left.sum(axis=1, dtype=np.int64)[at] - request
-        fragments = self._fragments(total, rooms, useful, nodes.cpu[at] - cpu, nodes.models[at])
+        fragments = self._fragments(total, useful, nodes.cpu[at] - cpu, nodes.models[at])
         out = np.full(left.shape, -1, np.int64)
         out[at, gpu] = _sigmoid(fragments - nodes.fragments[at])
         return out
 
     def whole(self, nodes: Nodes, cpu: int, number: int) -> Int64:
         """int64[n]: the scores for a pod with so many GPUs, or without."""
-        rooms = nodes.rooms - number * self._has_room[WHOLE]
         useful = nodes.useful - number * self._useful[WHOLE]
         total = nodes.left.sum(axis=1, dtype=np.int64) - number * WHOLE
-        fragments = self._fragments(total, rooms, useful, nodes.cpu - cpu, nodes.models)
+        fragments = self._fragments(total, useful, nodes.cpu - cpu, nodes.models)
         return _sigmoid(fragments - nodes.fragments)
 
-    def _fragments(
-        self, total: Int64, rooms: Ints, useful: Ints, cpu: Int64, models: Ints
-    ) -> Floats:
+    def _fragments(self, total: Int64, useful: Ints, cpu: Int64, models: Ints) -> Floats:
         share = self._share[models, self._cpu.searchsorted(cpu, side="right")]
-        share *= rooms >= self._number
-        return total - np.einsum("ng,ng->n", useful, share)
+        share *= useful[:, 0] >= self._number
+        return total - np.einsum("ng,ng->n", useful[:, 1], share)
 
 
 def _sigmoid(grown: Floats) -> Int64:
     """The score of a node whose fragments grow by so many thousandths."""
-    return (100.0 / (1.0 + np.exp(np.clip(grown / 1000, -700, 700)))).astype(np.int64)
+    return (100.0 / (1.0 + np.exp(grown / WHOLE))).astype(np.int64)

@@ -44,6 +44,8 @@ class Gpus:
         self._table = table
         self._left: Left = np.zeros((0, 1), np.int16)
         self._generation = -1
+        #: By row: the generation at which it was counted.
+        self._counted_at: npt.NDArray[np.int64] = np.zeros(0, np.int64)
         #: By node name and pod uid.
         self._chosen: dict[str, dict[str, tuple[int, ...]]] = {}
         #: By profile name: how to choose among the GPUs of the node.
@@ -68,7 +70,7 @@ class Gpus:
         left = self._left[view.rows]
         for position in {position for position, _, _ in view.changes()}:
             row = int(view.rows[position])
-            now = self._count(row, view.pods(position))[: left.shape[1]]
+            now = self._count(row, view.pods(position))[0][: left.shape[1]]
             left[position] = 0
             left[position, : len(now)] = now
         return left
@@ -78,12 +80,17 @@ class Gpus:
     def reserve(self, pod: Pod, node_name: str, profile: str) -> tuple[int, ...] | None:
         """Chooses GPUs for a pod that is counted on its node; None if they do not suffice."""
         row = self._table.row_of[node_name]
-        others = (each for each in self._table.pods[row].values() if each.uid != pod.uid)
-        choose = self.choose.get(profile, _tightest)
-        chosen = choose(self._count(row, others), pod, self.request(pod.template))
+        others = [each for each in self._table.pods[row].values() if each.uid != pod.uid]
+        choose, request = self.choose.get(profile, _tightest), self.request(pod.template)
+        left, all_known = self._count(row, others)
+        chosen = choose(left, pod, request)
         if chosen is not None:
             self._chosen.setdefault(node_name, {})[pod.uid] = chosen
-            self._update(row)
+            if all_known:
+                _take(left, chosen, request)
+                self._put(row, left)
+            else:  # what the others have may be another GPU now
+                self._update(row)
         return chosen
 
     def chosen(self, pod: Pod, node_name: str) -> tuple[int, ...] | None:
@@ -102,9 +109,11 @@ class Gpus:
         if self._generation == table.last_generation and len(self._left) == table.capacity:
             return
         if len(self._left) == table.capacity:
-            rows = table.rows_since(self._generation).tolist()
+            rows = table.rows_since(self._generation)
+            rows = rows[self._counted_at[rows] != table.generation[rows]].tolist()
         else:
             self._left = np.zeros((table.capacity, self._left.shape[1]), np.int16)
+            self._counted_at = np.zeros(table.capacity, np.int64)
             rows = range(table.size)
         for row in rows:
             self._update(row)
@@ -117,25 +126,31 @@ class Gpus:
             self._chosen[name] = {uid: some for uid, some in chosen.items() if uid in pods}
             if not self._chosen[name]:
                 del self._chosen[name]
-        left = self._count(row, pods.values())
+        self._put(row, self._count(row, pods.values())[0])
+
+    def _put(self, row: int, left: Sequence[int]) -> None:
         if row >= len(self._left):
             return  # all rows are counted anew when they are needed
         if len(left) > self._left.shape[1]:
             wider = np.zeros((len(self._left), len(left)), np.int16)
             wider[:, : self._left.shape[1]] = self._left
             self._left = wider
-        self._left[row] = 0
+        if len(left) < self._left.shape[1]:
+            self._left[row] = 0
         self._left[row, : len(left)] = left
+        self._counted_at[row] = self._table.generation[row]
 
-    def _count(self, row: int, pods: Iterable[Pod]) -> list[int]:
+    def _count(self, row: int, pods: Iterable[Pod]) -> tuple[list[int], bool]:
+        """What these pods leave, and whether the GPUs of each are known."""
         if self._table.nodes[row] is None:
-            return []
-        amount = int(self._table.allocatable.column(self.args.resource)[row])
+            return [], True
+        resource = self.args.resource
+        amount = self._table.allocatable.exact(resource, row)
         left = [WHOLE] * min(max(amount, 0) // WHOLE, MOST)
         chosen = self._chosen.get(self._table.names[row], {})
         unknown = []
         for pod in pods:
-            request = self.request(pod.template)
+            request = pod.template.request.get(resource, 0)
             if request <= 0:
                 continue
             own = chosen.get(pod.uid) or self._labelled(pod)
@@ -147,7 +162,7 @@ class Gpus:
             own = tightest(left, request)
             if own is not None:
                 _take(left, own, request)
-        return left
+        return left, not unknown
 
     def _labelled(self, pod: Pod) -> tuple[int, ...] | None:
         parts = pod.labels.get(self.args.index_label, "").split("-")
@@ -175,6 +190,7 @@ def _tightest(left: Sequence[int], _pod: Pod, request: int) -> tuple[int, ...] |
 
 
 def _take(left: list[int], own: Iterable[int], request: int) -> None:
+    count, each = len(left), min(request, WHOLE)
     for number in own:
-        if number < len(left):
-            left[number] = max(0, left[number] - min(request, WHOLE))
+        if number < count:
+            left[number] = max(0, left[number] - each)
