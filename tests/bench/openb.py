@@ -36,6 +36,7 @@ from app.scheduler.profiles import build_state
 from app.settings.load import load
 from app.state.scheduler_state import Change
 from app.wire.kube import PodDecoder
+from tests.bench.openb_drawing import drawn, mean
 from tests.bench.openb_policies import PLUGINS, POLICIES, STOCK, WHOLE, GpuArgs, GpuSharing
 
 NODES: Final = "openb_node_list_gpu_node.csv"
@@ -363,6 +364,12 @@ def _file(data: Path, pods: str) -> Path:
     help="Seeds that run side by side.",
 )
 @click.option("--output", type=click.Choice(["text", "json"]), default="text")
+@click.option(
+    "--svg",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Draws the courses.",
+)
 def main(
     data: Path,
     pods: str,
@@ -371,6 +378,7 @@ def main(
     ties: str,
     jobs: int,
     output: str,
+    svg: Path | None,
 ) -> None:
     """Runs the experiment on the trace in DIR, and prints the percent of GPUs allocated by load."""
     file = _file(data, pods)
@@ -378,6 +386,7 @@ def main(
     if output == "text":
         click.echo(f"{file.stem}, {seeds} seeds, ties by {ties}: mean (min to max) at load")
         click.echo(f"{'':26}" + "".join(f"{load_:>26}" for load_ in LOADS))
+    courses = {}
     with contextlib.ExitStack() as stack:
         run = map
         if min(jobs, seeds) > 1:
@@ -386,7 +395,13 @@ def main(
             run = stack.enter_context(pool).map
         for policy in policies or (*POLICIES, *STOCK):
             runs = [_Run(policy, machines, shapes, FIRST_SEED + i, ties) for i in range(seeds)]
-            _tell(policy, file.stem, [*run(_course, runs)], output)
+            results = [*run(_course, runs)]
+            _tell(policy, file.stem, results, output)
+            courses[policy] = mean(course for course, _ in results)
+    if svg is not None:
+        order = "by name" if ties == "name" else "at random"
+        title = f"{file.stem}: mean of {seeds} seeds, ties {order}"
+        svg.write_text(drawn(title, courses), encoding="utf-8")
 
 
 def _tell(

@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+from xml.etree import ElementTree as ET
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from app.framework.api import CycleState, NodeLocal
 from app.framework.testing import FakeCluster, FakeEffects, make_node, make_pod
 from app.state.view import View
 from tests.bench import openb
+from tests.bench.openb_drawing import _spread
 from tests.bench.openb_policies import (
     PLUGINS,
     GpuArgs,
@@ -115,6 +117,40 @@ def _gpus_of(table):
 def _same(shape, pod):
     request = pod.template.request
     return (shape.cpu, shape.gpu) == (request["cpu"], request.get(GPU.resource, 0))
+
+
+def test_the_courses_are_drawn(data, tmp_path):
+    file = tmp_path / "courses.svg"
+    policies = ("--policy", "Random", "--policy", "FGD")
+    status, out, _ = run(
+        data, "--pods", "few.csv", *policies, "--seeds=2", "--output=json", f"--svg={file}"
+    )
+    assert status == 0
+    drawing = ET.parse(file).getroot()
+    lines = [
+        line.get("points").split() for line in drawing.iter("{http://www.w3.org/2000/svg}polyline")
+    ]
+    texts = [text.text for text in drawing.iter("{http://www.w3.org/2000/svg}text")]
+    assert "few: mean of 2 seeds, ties by name" in texts
+    means = {
+        each["policy"]: each["allocated"]["130"][0] for each in map(json.loads, out.splitlines())
+    }
+    assert len(lines) == 2
+    for policy, points in zip(sorted(means, key=means.get, reverse=True), lines, strict=True):
+        assert f"{policy} {means[policy]:.1f}" in texts
+        assert len(points) >= 40
+        xs, ys = zip(*(map(float, point.split(",")) for point in points), strict=True)
+        assert list(xs) == sorted(xs)
+        assert 34 <= min(ys) <= max(ys) <= 392
+
+
+@pytest.mark.parametrize(
+    "places", [[10.0], [10.0, 12.0, 13.0], [385.0, 386.0, 391.0], [50.0 + i for i in range(10)]]
+)
+def test_names_beside_lines_do_not_overlap(places):
+    spread = _spread(places)
+    assert all(b - a >= 17 for a, b in itertools.pairwise(spread))
+    assert max(spread) <= 392
 
 
 def test_the_pods_ask_for_130_percent(data):
