@@ -13,6 +13,7 @@ from tests.whole.harness import Cluster, Schedulers, pod, running_cluster, wait_
 pytestmark = pytest.mark.whole
 
 PACKAGE = ROOT / "docs" / "examples" / "gpu"
+VALUES = ROOT / "helm" / "aiokube-scheduler" / "examples" / "shared-gpus.yaml"
 LABEL = "example.com/gpu-index"
 
 
@@ -44,8 +45,8 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster
         yield running
 
 
-def create(cluster: Cluster, name: str, milli: int) -> None:
-    made = pod(name)
+def create(cluster: Cluster, name: str, milli: int, **spec: str) -> None:
+    made = pod(name, **spec)
     made["spec"]["containers"][0]["resources"] = {
         "requests": {"cpu": "1", "example.com/gpu-milli": str(milli)},
         "limits": {"example.com/gpu-milli": str(milli)},
@@ -85,3 +86,19 @@ def test_pods_share_gpus_and_a_restarted_scheduler_knows_which(
     assert sum(used.values()) == 3200
     assert max(used.values()) <= 1000
     assert "nodeName" not in pods["too-much"]["spec"]
+
+
+def test_with_the_values_of_the_chart_small_pods_share_one_gpu(
+    cluster: Cluster, schedulers: Schedulers
+) -> None:
+    """The second key decides: to GpuFragmentation alone several places are equal. Nobody has said which pods are typical."""
+    schedulers.start(**yaml.safe_load(VALUES.read_text())["config"])
+    for number in range(8):
+        create(cluster, f"quarter-{number}", 250, schedulerName="aiokube-scheduler")
+    wait_for("eight pods on nodes", lambda: cluster.all_bound(8))
+    places = Counter(
+        (found["spec"]["nodeName"], found["metadata"]["labels"][LABEL])
+        for found in cluster.pods().values()
+    )
+    assert sorted(places.values()) == [4, 4]
+    assert len({node for node, _ in places}) == 1

@@ -148,6 +148,21 @@ def test_extension_modules_have_no_debug_information_and_load(image: Path, tmp_p
     run([image / "bin" / "python", "-c", code, *names], tmp_path)
 
 
+def test_plugins_may_lie_beside_it(image: Path, tmp_path: Path) -> None:
+    """As docs/examples/gpu/Dockerfile puts them there."""
+    package, plugins = ROOT / "docs" / "examples" / "gpu", tmp_path / "plugins"
+    source = shutil.copytree(package, tmp_path / "source")
+    pip = image.parents[1] / "base" / "bin" / "pip"
+    run(
+        [pip, "install", "--no-deps", "--no-build-isolation", "--target", plugins, source], tmp_path
+    )
+    command = [image / "bin" / "aiokube-scheduler", "check-config", package / "scheduler.yaml"]
+    without = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert without.returncode == 1
+    assert "GpuSharing" in without.stdout + without.stderr
+    run(["env", f"PYTHONPATH={plugins}", *command], tmp_path)
+
+
 def test_kube_scheduler_runs_as_a_static_pod_writes_it(image: Path, tmp_path: Path) -> None:
     program = image / "bin" / "kube-scheduler"
     with running_cluster(tmp_path, "--nodes=2") as cluster, reserved_port() as port:
