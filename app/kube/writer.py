@@ -301,11 +301,14 @@ class KubeWriter:
         doubt = Doubt(pod.key, pod.uid, node, began)
         try:
             while True:
+                settled = (
+                    loop.time() >= began + settle
+                )  # an answer may be late, and was true when it was asked for
                 found = await self._look_up(pod.namespace, pod.name, doubt)
-                left = began + settle - loop.time()
-                if found or left <= 0.0:
+                if found or settled:
                     return found or None
-                await asyncio.sleep(min(waits.next(), left))
+                left = began + settle - loop.time()
+                await asyncio.sleep(max(0.0, min(waits.next(), left)))
         finally:
             self._doubts.pop(pod.uid, None)
 

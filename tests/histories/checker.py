@@ -143,10 +143,17 @@ class Checker(Watcher):
             )
 
     def _state(self, request: Request, node: str) -> object:
-        """The node, the number of pods of others that came to it as far as the process knows, and the number of faults."""
+        """The node, what the process knows of it, and the number of faults.
+
+        If pods of others have come there, whatever makes the node unfit leads to another decision: it may have been cordoned.
+        """
         sender, there = request.sender, self._server.get(NODES, node)
-        came = sender.scheduler.state.arrivals(node)
-        return there and there["metadata"]["uid"], came, sum(sender.network.faults.counts.values())
+        state = sender.scheduler.state
+        row, came = state.table.row_of.get(node), state.arrivals(node)
+        known = None if row is None else state.table.nodes[row]
+        shut = known is not None and known.spec.unschedulable
+        faults = sum(sender.network.faults.counts.values())
+        return there and there["metadata"]["uid"], came, shut, faults
 
     def _calls(self, request: Request) -> None:
         """A process calls an extender."""

@@ -102,6 +102,8 @@ class Told:
         self.view = View()
         #: Pages of lists that the process has, but perhaps not all of them, or has not yet looked at: by resource.
         self._pages: dict[tuple[str, str], tuple[str, list[Manifest]]] = {}
+        #: The resources of which it has all pages.
+        self._whole: set[tuple[str, str]] = set()
 
     def page(self, request: Request, answer: Answer) -> None:
         """A page of a list is in."""
@@ -113,9 +115,17 @@ class Told:
         except msgspec.DecodeError:
             return
         version = page["metadata"]["resourceVersion"]
-        known = self._pages.get(resource)
-        items = known[1] if known is not None and "continue" in request.params else []
+        items: list[Manifest] = []
+        if resource in self._pages:
+            items = self._pages[resource][1]
+            if "continue" not in request.params:
+                if resource in self._whole:  # who lists again has looked at the last list
+                    self.view.put(resource, items)
+                items = []
         self._pages[resource] = (version, items + page["items"])
+        self._whole.discard(resource)
+        if not page["metadata"].get("continue"):
+            self._whole.add(resource)
 
     def follows(self, request: Request) -> None:
         """A watch begins; when it begins where a list has ended, the process has taken the list over."""

@@ -381,6 +381,23 @@ async def test_a_binding_by_somebody_else_is_waited_for(looptime):
     assert writer.doubts == []
 
 
+async def test_an_answer_that_took_longer_than_the_wait_is_of_before_it(looptime):
+    server, first = ServerSide(), True
+
+    class Slow(FakeTransport):
+        async def request(self, *args, **fields):
+            nonlocal first
+            answer = await super().request(*args, **fields)
+            if first:
+                first, server.node = False, "n1"
+                await asyncio.sleep(6)
+            return answer
+
+    writer = writer_of(Slow(handler=server))
+    assert await writer.bound_to(pod_on_the_way(), "n1", settle=5) == "n1"
+    assert looptime == pytest.approx(6)
+
+
 # ---------------------------------------------------------------- leading
 
 
