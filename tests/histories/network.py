@@ -488,7 +488,7 @@ class Exchange:
 
 
 class Stream:
-    """One watch (app.kube.client.Stream)."""
+    """One watch (app.kube.client.StreamedResponse)."""
 
     def __init__(self, wire: Wire, request: Request, read_timeout: float) -> None:
         self._wire = wire
