@@ -1,7 +1,6 @@
 """The command ``apiserver``: runs the embedded cluster alone."""
 
 import asyncio
-import dataclasses
 import functools
 import gc
 import signal
@@ -76,7 +75,7 @@ _option: Final = functools.partial(click.option, show_default=True)
     type=click.Choice(KUBERNETES),
     default=KUBERNETES[0],
     show_default=True,
-    help="The version of Kubernetes that it says it is, which schedulers follow.",
+    help="The version of Kubernetes that it is: what it says and which kinds it serves, which schedulers follow.",
 )
 @click.option("--debug", is_flag=True, help="Serve /debug/cluster/: faults and cuts on demand.")
 def _apiserver(
@@ -104,10 +103,9 @@ def _apiserver(
     """
     logs.configure()
     try:
-        features = parse_features(feature_gates, runtime_config)
+        features = parse_features(feature_gates, runtime_config, emulated_version)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
-    features = dataclasses.replace(features, kubernetes=emulated_version)
     options = ClusterOptions(
         host=host,
         hosts=allowed_host,

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from app.model.gates import GATES, NEEDS, OTHERS, VERSIONS
+from app.model.pod_groups_v1alpha2 import GANGS, WHOLE_PREEMPTION
 
 #: The version of the recorded decisions, and of API servers that are older or do not say what they are.
 OLDEST: Final = VERSIONS[0]
@@ -24,8 +25,8 @@ _FLOOR: Final = "1.33"
 _VERSION: Final = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?")
 #: These gates were merged into GenericWorkload in 1.37.
 _MERGED: Final[Mapping[str, str]] = {
-    "GangScheduling": "GenericWorkload",
-    "WorkloadAwarePreemption": "GenericWorkload",
+    GANGS: "GenericWorkload",
+    WHOLE_PREEMPTION: "GenericWorkload",
 }
 #: Gates that stand for all others of a stage.
 _OF_STAGES: Final = frozenset({"AllAlpha", "AllBeta"})
@@ -52,6 +53,7 @@ class Rule(enum.StrEnum):
     ConfigOnce = "config-once"
     NamedDevices = "named-devices"
     BindMountOptions = "bind-mount-options"
+    QueuedEntities = "queued-entities"
     DeviceTaintRules = "device-taint-rules"
     EmptyBudgetSelectors = "empty-budget-selectors"
     EmptySpreadSelectors = "empty-spread-selectors"
@@ -148,6 +150,10 @@ RULES: Final[Mapping[Rule, RuleFacts]] = {
         "1.37",
         "a pod with bindMountOptions needs a node that declares VolumeBindMountOptions",
         ("NodeDeclaredFeatures",),
+    ),
+    Rule.QueuedEntities: RuleFacts(
+        "1.37",
+        "metrics count what waits as entities, and the claims that are created by their owner",
     ),
     Rule.EmptyBudgetSelectors: RuleFacts(
         "1.38",

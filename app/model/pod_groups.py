@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar, Final, NamedTuple
 
 import msgspec
 
+from app.model import pod_groups_v1alpha2
 from app.model.limits import Few
 from app.model.objects import Named, ObjectStruct
 from app.model.pod import Pod
@@ -108,7 +109,9 @@ class PodGroup(Named, frozen=True, kw_only=True):
     def disrupted_whole(self) -> bool:
         """Whether all of its pods are evicted, or none."""
         mode = self.spec.disruption_mode
-        return mode.all is not None if isinstance(mode, DisruptionMode) else mode == "PodGroup"
+        if isinstance(mode, DisruptionMode):
+            return mode.all is not None
+        return mode is not None and pod_groups_v1alpha2.is_disrupted_whole(mode)
 
     @property
     def topology_key(self) -> str:

@@ -9,6 +9,7 @@ import msgspec
 from app.kube.errors import KubeError, NotFound
 from app.kube.transport import MERGE_PATCH, STRATEGIC_MERGE_PATCH
 from app.kube.writer import KubeWriter
+from app.model import pod_groups_v1alpha2
 from app.model.clock import Clock
 from app.model.pod_groups import AnyPodGroup, Condition, GroupKey, LabelledPodGroup, PodGroup
 from app.model.timestamps import format_time
@@ -22,9 +23,8 @@ GroupCycleResult = Literal["scheduled", "unschedulable", "waiting_on_preemption"
 
 #: The phases of a group of scheduling.x-k8s.io before it is scheduled; later ones are its controller's.
 _BEFORE: Final = frozenset({"", "Pending", "PreScheduling", "Scheduling"})
-#: The condition of a group of scheduling.k8s.io, and its name in v1alpha2.
+#: The condition of a group of scheduling.k8s.io.
 _CONDITION: Final = "PodGroupInitiallyScheduled"
-_CONDITION_V1ALPHA2: Final = "PodGroupScheduled"
 #: Groups whose status may wait to be written; further ones are left out, and written after their next cycle.
 MAX_WAITING: Final = 10_000
 #: So many names of groups that have gone may be kept.
@@ -91,7 +91,8 @@ class GroupStatusWriter:
         if isinstance(group, LabelledPodGroup):
             status, content_type = self._phase(key, group, result), MERGE_PATCH
         else:
-            type_ = _CONDITION_V1ALPHA2 if "/v1alpha2/" in path else _CONDITION
+            older = pod_groups_v1alpha2.is_served_at(path)
+            type_ = pod_groups_v1alpha2.CONDITION if older else _CONDITION
             status = self._condition(key, type_, group, result, text)
             content_type = STRATEGIC_MERGE_PATCH
         written = self._written.get(key)

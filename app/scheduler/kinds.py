@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator
 from typing import Any, Final
 
 from app.kube.watch_decoder import ResourceKind
-from app.model import devices, objects, pod_groups, storage
+from app.model import devices, objects, pod_groups, pod_groups_v1alpha2, storage
 from app.model.features import RECORDED, Features, Rule
 from app.model.pod import Pod
 from app.wire.kube import NodeDecoder, ObjectDecoder, PodDecoder, decoder_for
@@ -47,13 +47,13 @@ _OTHERS: Final[dict[type[objects.Named], tuple[str, Collection[str]]]] = {
 }
 
 #: The feature gates for PodGroups of scheduling.k8s.io; v1beta1 and v1alpha3 need the first one only.
-GROUP_GATES: Final = ("GenericWorkload", "GangScheduling")
+GROUP_GATES: Final = ("GenericWorkload", pod_groups_v1alpha2.GANGS)
 #: The feature gate for DeviceTaintRules.
 TAINT_RULES: Final = "DRADeviceTaintRules"
 _OLDER_TAINT_RULES: Final = ("/apis/resource.k8s.io/v1beta2/devicetaintrules",)
 _OLDER_GROUPS: Final = (
     "/apis/scheduling.k8s.io/v1alpha3/podgroups",
-    "/apis/scheduling.k8s.io/v1alpha2/podgroups",
+    pod_groups_v1alpha2.PATH,
 )
 
 #: The names of all kinds that can be watched.

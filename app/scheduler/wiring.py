@@ -20,6 +20,7 @@ from app.kube.informer import Informer, InformerStatistics, wait_synced
 from app.kube.resource_claims import ResourceClaimRequests
 from app.kube.watch_decoder import ResourceKind
 from app.kube.writer import KubeWriter
+from app.model import pod_groups_v1alpha2
 from app.model.devices import ResourceClaim
 from app.model.features import Rule, as_features
 from app.model.objects import Namespace, Node
@@ -68,8 +69,6 @@ from app.state.scheduler_state import (
 
 log = logging.getLogger(__name__)
 
-#: The feature gate with which preemption sees pod groups as a whole.
-_WHOLE_PREEMPTION: Final = "WorkloadAwarePreemption"
 #: The feature gate without which topology constraints of PodGroups do not count.
 _TOPOLOGY: Final = "TopologyAwareWorkloadScheduling"
 #: Seconds after which a pod that waits for an event is tried again without one (kube-scheduler's flag of this name).
@@ -128,7 +127,9 @@ class Scheduler:
             profiles, plugin_classes, max_unschedulable_seconds
         )
         if kinds.GROUP_GATES[0] in features:
-            self.state.cluster.pod_groups.preempt_whole(gate=_WHOLE_PREEMPTION in features)
+            self.state.cluster.pod_groups.preempt_whole(
+                gate=pod_groups_v1alpha2.WHOLE_PREEMPTION in features
+            )
         self.parts: Final = Parts(
             self.state, self._clock, self._decisions, self._spawn, self._telemetry.on
         )
@@ -479,9 +480,12 @@ class Scheduler:
 
     def register(self, families: MetricFamilies) -> None:
         """Adds the figures of all parts to the metrics."""
-        gauges.register_queue(families, self.state.queue.statistics)
+        rules = self.features.rules
+        gauges.register_queue(
+            families, self.state.queue.statistics, incoming=self._telemetry.queue.came, rules=rules
+        )
         gauges.register_cache(families, self.state.cache.statistics)
-        gauges.register_plugins(families, self.frameworks)
+        gauges.register_plugins(families, self.frameworks, rules)
         gauges.register_watches(families, self.watch_statistics)
         for part in (
             self.binder,

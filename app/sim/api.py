@@ -35,6 +35,7 @@ from app.sim.resources.custom import CustomResourceDefinitionStrategy
 from app.sim.resources.defaults import set_defaults
 from app.sim.resources.devices.strategies import (
     DeviceClassStrategy,
+    DeviceTaintRuleStrategy,
     ResourceClaimStrategy,
     ResourceClaimTemplateStrategy,
     ResourceSliceStrategy,
@@ -88,6 +89,7 @@ _STRATEGIES: Final[Mapping[str, KindStrategy]] = {
     "daemonsets.apps": WorkloadStrategy(),
     "jobs.batch": WorkloadStrategy("none"),
     "deviceclasses.resource.k8s.io": DeviceClassStrategy(),
+    "devicetaintrules.resource.k8s.io": DeviceTaintRuleStrategy(),
     "resourceclaims.resource.k8s.io": ResourceClaimStrategy(),
     "resourceclaimtemplates.resource.k8s.io": ResourceClaimTemplateStrategy(),
     "resourceslices.resource.k8s.io": ResourceSliceStrategy(),

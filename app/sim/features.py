@@ -15,8 +15,12 @@ GATES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """Feature gate -> the gates that it needs."""
 
-VERSIONS: Final = ("scheduling.k8s.io/v1alpha2", "scheduling.k8s.io/v1beta1")
+_V1ALPHA2: Final = "scheduling.k8s.io/v1alpha2"
+VERSIONS: Final = (_V1ALPHA2, "scheduling.k8s.io/v1beta1", "scheduling.k8s.io/v1alpha3")
 """Versions that can be served. They have the same kinds, so one of them at most."""
+_GONE: Final = frozenset({_V1ALPHA2, "GangScheduling", "WorkloadAwarePreemption"})
+"""What Kubernetes 1.37 no longer has."""
+_OLDEST: Final = "1.36"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,8 +29,13 @@ class Features:
 
     gates: frozenset[str] = frozenset()
     versions: frozenset[str] = frozenset()
-    kubernetes: str = "1.36"
-    """The version of Kubernetes that the server says it is."""
+    kubernetes: str = _OLDEST
+    """The version of Kubernetes that the server says it is, and whose kinds it serves."""
+
+    @property
+    def is_newer(self) -> bool:
+        """Whether it is of Kubernetes 1.37 or later."""
+        return self.kubernetes != _OLDEST
 
     def __contains__(self, gate: str) -> bool:
         return gate in self.gates
@@ -35,12 +44,18 @@ class Features:
 NO_FEATURES: Final = Features()
 
 
-def parse_features(gates: Iterable[str], runtime_config: Iterable[str]) -> Features:
+def parse_features(
+    gates: Iterable[str], runtime_config: Iterable[str], kubernetes: str = _OLDEST
+) -> Features:
     """Reads the flags ``--feature-gates`` and ``--runtime-config``, each of which may be repeated.
 
-    Raises ValueError for a name that is not known, and for a combination that cannot be.
+    Raises ValueError for a name that is not known, or that this version of Kubernetes does not have, and for a combination
+    that cannot be. The versions of groups that came with 1.37 are there in 1.36 as well.
     """
     on = _switched_on(gates, "feature gate", GATES)
+    newer = kubernetes != _OLDEST
+    if newer and (gone := sorted(_GONE & on)):
+        raise ValueError(f"Kubernetes {kubernetes} has no feature gate {', '.join(gone)}")
     for gate in sorted(on):
         missing = [needed for needed in GATES[gate] if needed not in on]
         if missing:
@@ -48,9 +63,11 @@ def parse_features(gates: Iterable[str], runtime_config: Iterable[str]) -> Featu
     versions = _switched_on(runtime_config, "version of the API", VERSIONS)
     if len(versions) > 1:
         raise ValueError(f"only one of {' and '.join(sorted(versions))} can be served")
+    if newer and (gone := sorted(_GONE & versions)):
+        raise ValueError(f"Kubernetes {kubernetes} does not have {', '.join(gone)}")
     if versions and "GenericWorkload" not in on:
         raise ValueError(f"{' '.join(versions)} needs the feature gate GenericWorkload")
-    return Features(gates=on, versions=versions)
+    return Features(gates=on, versions=versions, kubernetes=kubernetes)
 
 
 def _switched_on(flags: Iterable[str], what: str, known: Iterable[str]) -> frozenset[str]:

@@ -29,7 +29,7 @@ class Lookup:
         features: Features = NO_FEATURES,
     ) -> None:
         self.features: Final = features
-        self.kinds: Final = KindTable(features.versions)
+        self.kinds: Final = KindTable(features.versions, newer=features.is_newer)
         resources = {kind.storage for kind in self.kinds if is_stored(kind)}
         self.store: Final = ObjectStore(resources, history_limit=history_limit)
         self.now: Final = now

@@ -7,6 +7,7 @@ import functools
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final
 
+from app.model import pod_groups_v1alpha2
 from app.model.pod import Pod
 from app.model.pod_groups import AnyPodGroup, GroupKey, LabelledPodGroup, PodGroup, group_of
 from app.state.lister import Lister
@@ -86,7 +87,7 @@ class PodGroups:
     def is_newer(self, kind: type[AnyPodGroup]) -> bool:
         """Whether a kind is that of scheduling.k8s.io in a version of Kubernetes 1.37."""
         path = self.path_of(kind) if kind is PodGroup else ""
-        return bool(path) and "/v1alpha2/" not in path
+        return bool(path) and not pod_groups_v1alpha2.is_served_at(path)
 
     def _note_unit(self, old: PodGroup | None, new: PodGroup | None) -> None:
         group = new or old

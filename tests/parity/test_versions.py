@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import msgspec
 import pytest
+from prometheus_client import CollectorRegistry
 
 from app.extender.chain import ExtenderChain
 from app.framework.diagnosis import Diagnosis
@@ -28,6 +29,8 @@ from app.model.features import RECORDED, RULES, Features, Rule
 from app.model.objects import ObjectMeta
 from app.model.pod import Pod
 from app.model.status import SchedulingError
+from app.observe.metrics import gauges
+from app.observe.metrics.series import MetricFamilies
 from app.scheduler.profiles import queue_plugins
 from app.state.queue.hints import Hints
 from app.state.queue.recorder import QueueRecorder
@@ -419,6 +422,16 @@ def bind_mount_options(features: Features) -> str:
     return feasible(world(features, {"Node": [node("a")]}), one)
 
 
+def queued_entities(features: Features) -> str:
+    """The metrics of what waits, and of claims that the scheduler creates."""
+    families = MetricFamilies(registry := CollectorRegistry())
+    cluster, rules = world(features, {}), features.rules
+    gauges.register_queue(families, cluster.state.queue.statistics, incoming=dict, rules=rules)
+    gauges.register_plugins(families, cluster.frameworks, rules)
+    names = [family.name for family in registry.collect()]
+    return ", ".join(name for name in names if "queue" in name or "claim" in name)
+
+
 def empty_budget_selectors(features: Features) -> str:
     """A victim in a namespace with a budget whose selector is empty."""
     objects: Objects = {
@@ -486,6 +499,7 @@ SCENARIOS: dict[Rule, Callable[[Features], str]] = {
     Rule.ConfigOnce: config_once,
     Rule.NamedDevices: named_devices,
     Rule.BindMountOptions: bind_mount_options,
+    Rule.QueuedEntities: queued_entities,
     Rule.EmptyBudgetSelectors: empty_budget_selectors,
     Rule.EmptySpreadSelectors: empty_spread_selectors,
     Rule.EmptyVictims: empty_victims,

@@ -2,7 +2,7 @@
 
 import platform
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from app.extender.memory import AnswerMemory
@@ -11,7 +11,7 @@ from app.kube.credentials import CredentialFailures
 from app.kube.events import EventStatistics
 from app.kube.informer import InformerStatistics
 from app.model.budget import ByteBudget
-from app.model.features import Features
+from app.model.features import Features, Rule
 from app.model.gates import GATES
 from app.observe.events import ElectionStatistics
 from app.observe.metrics.series import BETA, STABLE, LabelValues, MetricFamilies, ValuesByLabels
@@ -25,12 +25,20 @@ from app.state.queue.queued_pod import QueueStatistics
 #: The election's name in metrics.
 _ELECTION: Final = "kube-scheduler"
 _PREEMPTION: Final = "DefaultPreemption"
+#: Labels of the claims that the scheduler creates: without admin access, each for the extended resources of a pod.
+_FOR_PODS: Final = ("false", "", "Pod")
 
 Frameworks = Mapping[str, Framework]
 
 
-def register_queue(families: MetricFamilies, statistics: Callable[[], QueueStatistics]) -> None:
-    """Pods that wait or are being tried."""
+def register_queue(
+    families: MetricFamilies,
+    statistics: Callable[[], QueueStatistics],
+    *,
+    incoming: Callable[[], ValuesByLabels],
+    rules: Collection[Rule] = (),
+) -> None:
+    """Pods that wait or are being tried; ``incoming``: those that came, by queue and event."""
     families.computed(
         "scheduler_pending_pods",
         "Number of pending pods, by the queue type. 'active' means number of pods in activeQ; 'backoff' means "
@@ -47,6 +55,25 @@ def register_queue(families: MetricFamilies, statistics: Callable[[], QueueStati
         "Pods that are being tried, or wait for their permit.",
         lambda: {(): statistics().in_flight},
     )
+    if Rule.QueuedEntities in rules:
+        families.computed(
+            "scheduler_queued_entities",
+            "Number of entities (pods or pod groups) in the scheduling queues, by queue and type.",
+            lambda: _as_pods(_pending(statistics())),
+            ("queue", "type"),
+        )
+        families.computed(
+            "scheduler_queue_incoming_entities_total",
+            "Number of entities (pods or pod groups) added to scheduling queues by event, queue and type.",
+            lambda: _as_pods(incoming()),
+            ("queue", "event", "type"),
+            counter=True,
+        )
+
+
+def _as_pods(values: ValuesByLabels) -> ValuesByLabels:
+    """Here every entity in a queue is a pod: those of a group are counted one by one."""
+    return {(*labels, "pod"): value for labels, value in values.items()}
 
 
 def register_cache(families: MetricFamilies, statistics: Callable[[], CacheStatistics]) -> None:
@@ -64,7 +91,9 @@ def register_cache(families: MetricFamilies, statistics: Callable[[], CacheStati
     )
 
 
-def register_plugins(families: MetricFamilies, frameworks: Frameworks) -> None:
+def register_plugins(
+    families: MetricFamilies, frameworks: Frameworks, rules: Collection[Rule] = ()
+) -> None:
     """What the plugins of the profiles have done."""
     families.computed(
         "scheduler_plugin_evaluation_total",
@@ -93,11 +122,14 @@ def register_plugins(families: MetricFamilies, frameworks: Frameworks) -> None:
         ("operation",),
         counter=True,
     )
+    by_owner = Rule.QueuedEntities in rules
     families.computed(
-        "scheduler_resourceclaim_creates_total",
+        "dynamic_resource_allocation_resourceclaim_creates_total"
+        if by_owner
+        else "scheduler_resourceclaim_creates_total",
         "Number of ResourceClaims creation requests within scheduler",
-        lambda: _claims_created(frameworks),
-        ("status",),
+        lambda: _claims_created(frameworks, _FOR_PODS if by_owner else ()),
+        ("status", *(("admin_access", "owner_api_group", "owner_api_kind") if by_owner else ())),
         counter=True,
     )
     families.computed(
@@ -219,11 +251,13 @@ def _device_plugins(
                 yield profile, plugin
 
 
-def _claims_created(frameworks: Mapping[str, Framework]) -> ValuesByLabels:
+def _claims_created(
+    frameworks: Mapping[str, Framework], labels: Sequence[str] = ()
+) -> ValuesByLabels:
     total: Counter[str] = Counter()
     for _, plugin in _device_plugins(frameworks):
         total += plugin.claims_created
-    return {(outcome,): count for outcome, count in total.items()}
+    return {(outcome, *labels): count for outcome, count in total.items()}
 
 
 def _conditions_awaited(frameworks: Mapping[str, Framework]) -> ValuesByLabels:

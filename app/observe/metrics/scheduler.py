@@ -306,6 +306,10 @@ class QueueMetrics(QueueRecorder):
                 found[plugin] = found.get(plugin, 0) + int(gauge.value)
         return found
 
+    def came(self) -> dict[tuple[str, ...], float]:
+        """The pods that came, by queue and event."""
+        return {labels: counter.value for labels, counter in self._incoming.of.items()}
+
     def incoming(self, queue: str, event: str) -> None:
         self._incoming.of[queue, event].value += 1.0
 

@@ -206,9 +206,24 @@ OPTIONAL_KINDS: Final[Mapping[str, tuple[Kind, ...]]] = {
         _grouped(version, "PodGroup", "podgroups", has_status=True),
         _grouped(version, "Workload", "workloads"),
     )
-    for version in ("scheduling.k8s.io/v1alpha2", "scheduling.k8s.io/v1beta1")
+    for version in (
+        *("scheduling.k8s.io/v1alpha2", "scheduling.k8s.io/v1beta1"),
+        "scheduling.k8s.io/v1alpha3",
+    )
 }
 """Group and version -> kinds that are served only if they are switched on."""
+NEWER_KINDS: Final[tuple[Kind, ...]] = (
+    _grouped(
+        _RESOURCE,
+        "DeviceTaintRule",
+        "devicetaintrules",
+        **_CLUSTER,
+        has_status=True,
+        counts_generations=True,
+        returns_deleted=True,
+    ),
+)
+"""Kinds that are served from Kubernetes 1.37 on."""
 POD_GROUPS: Final = "podgroups.scheduling.k8s.io"
 GROUP_WORKLOADS: Final = "workloads.scheduling.k8s.io"
 """Where PodGroups and Workloads are stored, in the version that is served."""
@@ -255,8 +270,8 @@ class KindTable:
     CustomResourceDefinitions define.
     """
 
-    def __init__(self, versions: Iterable[str] = ()) -> None:
-        """``versions``: those of OPTIONAL_KINDS that are served."""
+    def __init__(self, versions: Iterable[str] = (), *, newer: bool = False) -> None:
+        """``versions``: those of OPTIONAL_KINDS that are served; ``newer``: NEWER_KINDS are."""
         self.by_path: dict[tuple[str, str, str], Kind] = dict(BY_PATH)
         self.by_type: dict[tuple[str, str], Kind] = dict(BY_GROUP_KIND)
         self.by_storage: dict[str, Kind] = {
@@ -267,6 +282,8 @@ class KindTable:
         """custom kind -> the schema of its objects (OpenAPI v3)."""
         self.version = 0
         """Counts the changes."""
+        for kind in NEWER_KINDS if newer else ():
+            self.add(kind, {"type": "object"})
         for version in versions:
             for kind in OPTIONAL_KINDS[version]:
                 self.add(kind, {"type": "object"})

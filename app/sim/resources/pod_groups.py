@@ -25,6 +25,7 @@ PROTECTION: Final = "scheduling.k8s.io/podgroup-protection"
 """The finalizer of a PodGroup that pods may still belong to."""
 V1ALPHA2: Final = "scheduling.k8s.io/v1alpha2"
 V1BETA1: Final = "scheduling.k8s.io/v1beta1"
+V1ALPHA3: Final = "scheduling.k8s.io/v1alpha3"
 
 _MOST_TEMPLATES: Final = 8
 _MOST_CLAIMS: Final = 4
@@ -34,6 +35,12 @@ _IMMUTABLE: Final = "field is immutable"
 _NEVER: Final = "-"
 """Stands for a gate that is not known here and so always off."""
 
+_GATED_NEWER: Final = {
+    "schedulingConstraints": "TopologyAwareWorkloadScheduling",
+    "resourceClaims": "DRAWorkloadResourceClaims",
+    "preemptionPolicy": "PodGroupPreemptionPolicy",
+    "parentCompositePodGroupName": _NEVER,
+}
 _GATED: Final[Mapping[str, Mapping[str, str]]] = {
     V1ALPHA2: {
         "schedulingConstraints": "TopologyAwareWorkloadScheduling",
@@ -42,20 +49,18 @@ _GATED: Final[Mapping[str, Mapping[str, str]]] = {
         "priorityClassName": "WorkloadAwarePreemption",
         "priority": "WorkloadAwarePreemption",
     },
-    V1BETA1: {
-        "schedulingConstraints": "TopologyAwareWorkloadScheduling",
-        "resourceClaims": "DRAWorkloadResourceClaims",
-        "preemptionPolicy": "PodGroupPreemptionPolicy",
-        "parentCompositePodGroupName": _NEVER,
-    },
+    V1BETA1: _GATED_NEWER,
+    V1ALPHA3: _GATED_NEWER,
 }
 """version -> field of a group or a template -> the gate without which it is dropped."""
+_FIXED_NEWER: Final = (
+    *("workloadRef", "disruptionMode", "priorityClassName", "priority"),
+    *_GATED_NEWER,
+)
 _FIXED: Final[Mapping[str, Sequence[str]]] = {
     V1ALPHA2: ("podGroupTemplateRef", "schedulingPolicy", *_GATED[V1ALPHA2]),
-    V1BETA1: (
-        *("workloadRef", "disruptionMode", "priorityClassName", "priority"),
-        *_GATED[V1BETA1],
-    ),
+    V1BETA1: _FIXED_NEWER,
+    V1ALPHA3: _FIXED_NEWER,
 }
 """version -> fields of a group that cannot change."""
 
@@ -140,7 +145,7 @@ class PodGroupStrategy(KindStrategy):
 
     def admit(self, value: Object, api: Lookup) -> None:
         spec, metadata = value["spec"], value["metadata"]
-        if value["apiVersion"] == V1BETA1 or "WorkloadAwarePreemption" in api.features:
+        if value["apiVersion"] != V1ALPHA2 or "WorkloadAwarePreemption" in api.features:
             admit_group_priority(value, api)
         metadata["finalizers"] = _with(metadata.get("finalizers", []), PROTECTION)
         _drop_disabled(spec, {}, value["apiVersion"], api)

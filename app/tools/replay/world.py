@@ -21,6 +21,7 @@ from app.model.features import Features
 from app.model.objects import Named, Node, ObjectMeta, PodSpec
 from app.model.pod import LabelSet, Pod, PodTemplate
 from app.model.pod_groups import LabelledPodGroup, PodGroup
+from app.model.pod_groups_v1alpha2 import WHOLE_PREEMPTION
 from app.plugins.registry import capabilities
 from app.scheduler import kinds
 from app.scheduler.profiles import build_state, with_gang_scheduling
@@ -130,7 +131,7 @@ class World:
         )
         groups = self.state.cluster.pod_groups
         if kinds.GROUP_GATES[0] in features:
-            groups.preempt_whole(gate="WorkloadAwarePreemption" in features)
+            groups.preempt_whole(gate=WHOLE_PREEMPTION in features)
         groups.topology = "TopologyAwareWorkloadScheduling" in features
         for kind in (PodGroup, LabelledPodGroup):
             if kind.__name__ in header.groups:

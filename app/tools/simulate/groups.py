@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from app.model.pod_groups import GROUP_LABEL, LabelledPodGroup, PodGroup
+from app.model.pod_groups_v1alpha2 import GANGS, WHOLE_PREEMPTION
 from app.sim import EmbeddedCluster, ManifestError
 from app.sim.features import Features
 from app.sim.objects import has_ended
@@ -58,8 +59,8 @@ GROUP_KINDS: Final[Mapping[tuple[str, str], Kind]] = {
 """(apiVersion, kind) of the PodGroups and Workloads that can be read."""
 
 #: The gates without which groups or their topology constraints have no effect.
-_GATES: Final = frozenset({"GenericWorkload", "GangScheduling", "TopologyAwareWorkloadScheduling"})
-_WHOLE: Final = "WorkloadAwarePreemption"
+_GATES: Final = frozenset({"GenericWorkload", GANGS, "TopologyAwareWorkloadScheduling"})
+_WHOLE: Final = WHOLE_PREEMPTION
 #: What pods of a gang say that have room themselves.
 _OTHERS_FAILED: Final = re.compile(r"pod group is |minCount \(|0/\d+ placements are available")
 

@@ -167,6 +167,47 @@ def test_flags_that_are_refused(gates: list[str], config: list[str], text: str) 
     assert text in result.output
 
 
+@pytest.mark.parametrize(
+    ("gates", "config", "text"),
+    [
+        (["GangScheduling=true,GenericWorkload=true"], [], "has no feature gate GangScheduling"),
+        (["GenericWorkload=true"], [f"{VERSION}=true"], f"does not have {VERSION}"),
+    ],
+)
+def test_what_1_37_has_no_longer(gates: list[str], config: list[str], text: str) -> None:
+    with pytest.raises(ValueError, match=f"Kubernetes 1.37 {text}"):
+        parse_features(gates, config, "1.37")
+    flags = [f"--feature-gates={each}" for each in gates]
+    flags += [f"--runtime-config={each}" for each in config]
+    result = CliRunner().invoke(main, ["apiserver", "--emulated-version=1.37", *flags])
+    assert text in result.output
+
+
+@pytest.mark.parametrize("version", [NEWER, "scheduling.k8s.io/v1alpha3"])
+async def test_the_kinds_of_1_37(version: str) -> None:
+    features = parse_features(["GenericWorkload=true"], [f"{version}=true"], "1.37")
+    async with (
+        EmbeddedCluster(ClusterOptions(features=features)) as running,
+        aiohttp.ClientSession() as session,
+    ):
+        client = Client(session, running.url)
+        path = f"/apis/{version}/namespaces/default/podgroups"
+        made = await client.create(path, {"metadata": {"name": "g"}, "spec": GANG})
+        assert made["spec"]["disruptionMode"] == {"single": {}}
+        rules = "/apis/resource.k8s.io/v1/devicetaintrules"
+        taint = {"key": "example.com/broken", "effect": "NoSchedule"}
+        spec = {"deviceSelector": {"driver": "gpu.example.com"}, "taint": taint}
+        rule = await client.create(rules, {"metadata": {"name": "r"}, "spec": spec})
+        assert rule["spec"]["taint"]["timeAdded"]
+        wrong = {"deviceSelector": {"driver": "A b"}, "taint": {"key": "k"}}
+        answer = await client.post(rules, {"metadata": {"name": "w"}, "spec": wrong})
+        told = [cause["field"] for cause in answer.body["details"]["causes"]]
+        assert answer.status == 422
+        assert sorted(told) == ["spec.deviceSelector.driver", "spec.taint.effect"]
+        other = {**rule, "spec": {**rule["spec"], "deviceSelector": {"driver": "x"}}}
+        assert (await client.put(f"{rules}/r", other)).status == 422
+
+
 def test_later_flags_replace_earlier_ones() -> None:
     found = parse_features(["GenericWorkload=true,", "GenericWorkload=false"], [f"{VERSION}=false"])
     assert found == Features()

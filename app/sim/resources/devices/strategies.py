@@ -6,7 +6,8 @@ from app.model.requests import is_extended
 from app.sim.errors import Cause, forbidden_value, invalid_value
 from app.sim.lookup import Lookup
 from app.sim.resources.devices.allocation import drop_freed_devices, results_of, status_mistakes
-from app.sim.resources.devices.checks import each, opaque
+from app.sim.resources.devices.checks import driver_name, each, label, opaque, pool_name
+from app.sim.resources.devices.checks import taint as taint_mistakes
 from app.sim.resources.devices.requests import (
     MAX_CONFIGURATIONS,
     selector_mistakes,
@@ -82,6 +83,45 @@ class ResourceSliceStrategy(WithoutStatus):
 
     def update_mistakes(self, value: Object, old: Object) -> list[Cause]:
         return slice_update_mistakes(value, old)
+
+
+class DeviceTaintRuleStrategy(FreshStatus):
+    """A rule gives a taint to devices; which ones does not change."""
+
+    def __init__(self) -> None:
+        super().__init__({})
+
+    def prepare_for_create(self, value: Object, api: Lookup) -> None:
+        super().prepare_for_create(value, api)
+        taint = value.get("spec", {}).get("taint")
+        if isinstance(taint, dict):
+            taint.setdefault("timeAdded", api.timestamp())
+
+    def prepare_for_update(self, value: Object, old: Object, api: Lookup) -> None:
+        super().prepare_for_update(value, old, api)
+        taint, before = value.get("spec", {}).get("taint") or {}, old["spec"]["taint"]
+        if taint.get("effect") != before.get("effect"):
+            taint["timeAdded"] = api.timestamp()
+
+    def mistakes(self, value: Object) -> list[Cause]:
+        spec = value.get("spec") or {}
+        selector, path = spec.get("deviceSelector") or {}, "spec.deviceSelector"
+        causes = []
+        for name, check in (("driver", driver_name), ("pool", pool_name), ("device", label)):
+            if selector.get(name) is not None:
+                causes += check(selector[name], f"{path}.{name}")
+        return causes + taint_mistakes(spec.get("taint") or {}, "spec.taint")
+
+    def update_mistakes(self, value: Object, old: Object) -> list[Cause]:
+        selectors = [each["spec"].get("deviceSelector") or {} for each in (value, old)]
+        if selectors[0] == selectors[1]:
+            return []
+        return [invalid_value("spec.deviceSelector", selectors[0], "field is immutable")]
+
+    def prepare_status(self, value: Object, old: Object) -> None:
+        """Nothing but the status changes."""
+        value["metadata"] = dict(old["metadata"])
+        value.setdefault("status", {})
 
 
 def _class_mistakes(spec: Object) -> list[Cause]:
