@@ -23,6 +23,10 @@ class WhatIfQuestion(msgspec.Struct, rename="camel", forbid_unknown_fields=True,
     question: QuestionName
     #: Manifests: pods, workloads whose pods are meant, and what they need (PodGroup, PersistentVolumeClaim, ...).
     objects: Annotated[list[dict[str, Any]], msgspec.Meta(max_length=MAX_OBJECTS)] = []
+    #: Of ``fits``: pods of the cluster by NAMESPACE/NAME: one without a node is tried itself, of another a pod like it.
+    pods: Annotated[list[str], msgspec.Meta(max_length=MAX_OBJECTS)] = []
+    #: Of ``fits``: whether to look for what must change so that pods that stay pending get a node.
+    changes: bool = False
     #: How many of each object, instead of its replicas.
     copies: Annotated[int, msgspec.Meta(ge=1, le=MAX_COPIES)] | None = None
     #: The namespace of objects that name none.
@@ -50,6 +54,42 @@ class EvictedPod(msgspec.Struct, rename="camel", frozen=True):
     priority: int = 0
 
 
+class BudgetAnswer(msgspec.Struct, rename="camel", frozen=True):
+    """A PodDisruptionBudget that stands against a drain, or an eviction."""
+
+    namespace: str
+    name: str
+    #: How many of its pods would go, and how many disruptions it allows now.
+    pods: int
+    allowed: int
+
+
+class PodChange(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
+    """One change that helps."""
+
+    #: request, toleration, label, uncordon, nodeSelector, nodeAffinity, hostPort, topologySpread, podAffinity,
+    #: podAntiAffinity, gate, eviction.
+    kind: str
+    #: What to do, in words.
+    text: str
+    #: The node that is changed, or from which pods go; empty for a change of the pod.
+    node: str = ""
+    #: How: operations of a JSON Patch (RFC 6902) on the pod, or on the node.
+    patch: list[dict[str, Any]] = []
+    evict: list[EvictedPod] = []
+
+
+class Suggestion(msgspec.Struct, rename="camel", frozen=True):
+    """Changes with which the pod gets a node: they were made in an imagined cluster, and it got this one."""
+
+    changes: list[PodChange]
+    node: str
+    #: The pods of lower priority that it evicts there itself.
+    preempts: list[EvictedPod] = []
+    #: The budgets that allow fewer disruptions than the changes make.
+    budgets: list[BudgetAnswer] = []
+
+
 class PodAnswer(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
     """What would become of one pod; in the order of the decisions, those without a node last."""
 
@@ -64,6 +104,8 @@ class PodAnswer(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True)
     #: Why it stays pending: Unschedulable, SchedulerError, Gated, OtherScheduler, Unmanaged, NotDecided.
     reason: str = ""
     message: str = ""
+    #: Of those that stay pending, if it was asked for: the smallest changes that place it, the easiest first.
+    suggestions: list[Suggestion] = []
     #: Whether another node was as good, for this pod or for one decided before it: then chance decides.
     tie: bool = False
 
@@ -87,16 +129,6 @@ class CountAnswer(msgspec.Struct, rename="camel", frozen=True):
     #: Why the next one does not fit.
     message: str
     stopped_by: list[Stop]
-
-
-class BudgetAnswer(msgspec.Struct, rename="camel", frozen=True):
-    """A PodDisruptionBudget that stands against a drain."""
-
-    namespace: str
-    name: str
-    #: How many of its pods are on the nodes, and how many disruptions it allows now.
-    pods: int
-    allowed: int
 
 
 class NodeAnswer(msgspec.Struct, rename="camel", frozen=True):

@@ -25,6 +25,7 @@ from app.model.status import SchedulingError
 from app.observe.metrics.series import MetricFamilies
 from app.plugins.default_preemption.budgets import DisruptionBudgets
 from app.scheduler import kinds
+from app.scheduler.whatif.advice import Advice
 from app.scheduler.whatif.manifests import (
     DEFAULT_PRIORITY,
     SYSTEM_PRIORITIES,
@@ -48,6 +49,7 @@ from app.wire.whatif_v1 import (
     PodAnswer,
     RefusedError,
     Stop,
+    Suggestion,
     WhatIfAnswer,
     WhatIfQuestion,
     invalid,
@@ -70,6 +72,11 @@ _CONDITIONS: Final = "node.kubernetes.io/"
 _CORDON: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 #: Owners whose pods belong to their node.
 _DAEMONS: Final = frozenset({"DaemonSet", "Node"})
+
+#: Pods for which changes are looked for, and the pods of a question that may have a node then.
+MOST_HELPED: Final = 3
+MOST_PLACED: Final = 500
+_TO_BE_HELPED: Final = frozenset({"Unschedulable", "Gated"})
 
 Priorities = Callable[[], Awaitable[Mapping[str, int]]]
 
@@ -291,6 +298,13 @@ class WhatIf:
         """A node of a manifest. Raises RefusedError."""
         return self._reader.node(value)
 
+    def pod(self, key: str) -> Pod:
+        """A pod of the cluster by NAMESPACE/NAME. Raises RefusedError."""
+        pod = self._state.pods.get(key)
+        if pod is None:
+            raise RefusedError(404, "NotFound", f"pod {key[:507]!r} is not found")
+        return pod
+
     def uid(self) -> str:
         """A uid that no pod has had."""
         return self._reader.uid()
@@ -342,10 +356,11 @@ class _Asking:
     async def _fits(self) -> WhatIfAnswer:
         reading = await self._read()
         self._put_others(reading)
-        self._pods = self._new_pods(reading)
+        self._pods = [*self._new_pods(reading), *self._known_pods()]
         self._put(self._pods)
         await self._settle()
-        return self._told()
+        told = self._told()
+        return await self._with_suggestions(told, reading) if self._question.changes else told
 
     async def _how_many(self) -> WhatIfAnswer:
         reading = await self._read()
@@ -450,6 +465,62 @@ class _Asking:
         )
         return msgspec.structs.replace(told, message=text + why, stopped_by=self._stops())
 
+    # ------------------------------------------------------------ what must change
+
+    async def _with_suggestions(self, told: WhatIfAnswer, reading: Reading) -> WhatIfAnswer:
+        """The answer, with what must change for some of the pods that stay pending: those with different specs."""
+        placed = self._base()
+        if len(placed) > MOST_PLACED:
+            text = f"changes are looked for if at most {MOST_PLACED} pods of a question get a node"
+            self._warnings.append(text)
+            return told
+        found: dict[str, list[Suggestion]] = {}
+        for pod, failed in self._different_failures():
+            advice = Advice(
+                self._world,
+                pod,
+                uid=self._whatif.uid,
+                prepare=lambda: self._prepare(reading, placed),
+                budgets=self._whatif.budgets_against,
+            )
+            await advice.search(failed)
+            found[pod.key] = advice.found
+            if advice.cut:
+                self._warnings.append(f"pod {pod.key}: not every change was tried")
+        rows = [
+            msgspec.structs.replace(row, suggestions=found.get(f"{row.namespace}/{row.name}", []))
+            for row in told.pods
+        ]
+        return msgspec.structs.replace(told, pods=rows, warnings=self._warnings)
+
+    def _different_failures(self) -> list[tuple[Pod, Failed]]:
+        found: dict[int, tuple[Pod, Failed]] = {}
+        for pod in self._pods:
+            failed = self._world.fate(pod)
+            if failed is not None and group_of(pod) is None and failed.reason in _TO_BE_HELPED:
+                found.setdefault(id(pod.template), (pod, failed))
+            if len(found) == MOST_HELPED:
+                break
+        return list(found.values())
+
+    def _base(self) -> list[tuple[Pod, list[Pod]]]:
+        """The pods that have got a node, on it, each with its victims; in the order of the decisions."""
+        outcomes = self._world.outcomes
+        return [
+            (assumed.pod, outcomes.preempts.get(uid, []))
+            for uid, assumed in outcomes.placed.items()
+        ]
+
+    def _prepare(self, reading: Reading, placed: Iterable[tuple[Pod, Sequence[Pod]]]) -> None:
+        """Makes the imagined cluster as it was when the pods of the question had been decided."""
+        self._put_others(reading)
+        for pod, victims in placed:
+            for victim in victims:
+                known = self._world.state.cache.get(victim.uid)
+                if known is not None:
+                    self._change(Pod, known, None)
+            self._change(Pod, None, pod)
+
     # ------------------------------------------------------------ parts of questions
 
     async def _read(self) -> Reading:
@@ -480,6 +551,39 @@ class _Asking:
                 seen.add(pod.key)
                 pods.append(pod)
         return pods
+
+    def _known_pods(self) -> list[Pod]:
+        """The pods of the cluster that the question names, or pods like them. Raises RefusedError."""
+        pods: list[Pod] = []
+        for key in self._question.pods:
+            pod = self._whatif.pod(key)
+            if not self._world.state.responsible_for(pod):
+                raise invalid(f"pod {key}: {pod.spec.scheduler_name} is another scheduler")
+            names = (
+                [pod.name]
+                if self._question.copies is None and not pod.node_name
+                else [f"{pod.name}-{n}" for n in range(1, (self._question.copies or 1) + 1)]
+            )
+            if len(pods) + len(names) > MAX_PODS:
+                raise invalid(f"more than {MAX_PODS} pods are asked about at once")
+            pods += [self._like(pod, name) for name in names]
+        return pods
+
+    def _like(self, pod: Pod, name: str) -> Pod:
+        """A pod without a node that is like this one."""
+        return msgspec.structs.replace(
+            pod,
+            name=name,
+            uid=self._whatif.uid(),
+            deletion_timestamp=None,
+            node_name="",
+            nominated_node_name="",
+            resource_version="0",
+            phase="Pending",
+            conditions=(),
+            start_time=None,
+            resized=None,
+        )
 
     def _is_taken(self, pod: Pod) -> bool:
         """Whether a pod with a node has this name. One without is the pod that is meant."""
@@ -599,17 +703,7 @@ class _Asking:
     def _make_again(self, pod: Pod, node_name: str) -> None:
         """Its controller makes another pod like it; this one is tried, or cannot be."""
         state = self._world.state
-        again = msgspec.structs.replace(
-            pod,
-            uid=self._whatif.uid(),
-            node_name="",
-            nominated_node_name="",
-            resource_version="0",
-            phase="Pending",
-            conditions=(),
-            start_time=None,
-            resized=None,
-        )
+        again = self._like(pod, pod.name)
         self._before[again.uid] = node_name
         if pod.owner is None:
             text = "no controller makes this pod again"

@@ -127,7 +127,7 @@ class ManifestReader:
         one = _OneQuestion(self, question, priorities, nodes, reading)
         for number, value in enumerate(question.objects):
             one.add(value, f"objects[{number}]")
-        if not reading.wanted:
+        if not reading.wanted and not question.pods:
             raise invalid("the question has no pod and no workload: give at least one in 'objects'")
         return reading
 

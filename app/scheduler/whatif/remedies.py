@@ -1,0 +1,695 @@
+"""What could help a pod that no node takes: changes of the pod, of a node, and evictions, one for each reason.
+
+A remedy is tried widely at first (no request at all, the label on every node that lacks it) and then as narrowly as a node needs
+it: a request as large as fits there, the label on that node.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Final
+
+import msgspec
+import numpy as np
+
+from app.framework.diagnosis import Diagnosis
+from app.model.objects import Affinity, Container, Node, PodSpec, Taint, Toleration
+from app.model.pod import Pod, PodTemplate
+from app.model.requests import CPU, MEMORY, exact, is_extended, pod_requests, to_units
+from app.model.selectors import OPERATORS, Labels, Requirement, compile_selector
+from app.model.status import Status
+from app.plugins.helpers.tolerations import DO_NOT_SCHEDULE, UNSCHEDULABLE_TAINT, tolerated
+from app.state.columns.arrays import Rows
+from app.state.columns.terms import parse_terms
+from app.state.scheduler_state import SchedulerState
+from app.state.table import NodeTable
+from app.wire.whatif_v1 import EvictedPod, PodChange
+
+#: The most distinct reasons of a pod, taint lists, and labels that are looked at.
+_MOST_REASONS: Final = 64
+_MOST_TAINTS: Final = 32
+_MOST_LABELS: Final = 32
+#: The most pods that are looked at, and the most nodes from which they may go.
+_MOST_SCANNED: Final = 50_000
+_MOST_CLEARED: Final = 32
+_INSUFFICIENT: Final = "Insufficient "
+_NANOS: Final = 10**9
+_MILLI: Final = 10**6
+#: Victims of an eviction have lower priorities: all that users can give.
+_ABOVE_USERS: Final = 1_000_000_001
+#: The plugins whose rejections may end when pods of the node go.
+_BY_PODS: Final = frozenset(
+    {
+        "NodeResourcesFit",
+        "NodePorts",
+        "InterPodAffinity",
+        "PodTopologySpread",
+        "NodeVolumeLimits",
+        "VolumeRestrictions",
+    }
+)
+
+
+class Trial(msgspec.Struct, frozen=True):
+    """The pod and the nodes as they would be, and the pods that would be gone."""
+
+    pod: Pod
+    nodes: Mapping[str, Node] = {}
+    gone: tuple[Pod, ...] = ()
+    #: Whether pods of any priority may be evicted for the pod.
+    evicts: bool = False
+    changes: tuple[PodChange, ...] = ()
+
+
+class Spot(msgspec.Struct, frozen=True):
+    """A node that takes the pod in a wide trial: what is free there, in scheduler units, and who is evicted."""
+
+    node: str
+    free: Mapping[str, int] = {}
+    victims: tuple[Pod, ...] = ()
+
+
+class Remedy:
+    """A change that may help."""
+
+    #: The kinds that are told first are easier to make.
+    RANK: ClassVar[int] = 0
+
+    def __init__(self, *key: Hashable) -> None:
+        #: Equal for equal remedies.
+        self.key: Final = (type(self).__name__, *key)
+
+    def wide(self, trial: Trial) -> Trial:
+        """The trial with the change everywhere."""
+        raise NotImplementedError
+
+    def narrow(self, trial: Trial, spot: Spot) -> Trial:
+        """The trial with what this node needs of the change; the same trial if it needs nothing."""
+        del spot
+        return self.wide(trial)
+
+
+class _OfPod(Remedy):
+    """A change of the pod's spec."""
+
+    def __init__(self, rank: int, change: PodChange, edit: Callable[[PodSpec], PodSpec]) -> None:
+        super().__init__(change.text)
+        self.rank = rank
+        self._change: Final = change
+        self._edit: Final = edit
+
+    def wide(self, trial: Trial) -> Trial:
+        """See Remedy."""
+        changes = (*trial.changes, self._change)
+        return msgspec.structs.replace(
+            trial, pod=_with_spec(trial.pod, self._edit(trial.pod.spec)), changes=changes
+        )
+
+
+class Request(Remedy):
+    """Less of a resource."""
+
+    RANK = 1
+
+    def __init__(self, resource: str) -> None:
+        super().__init__(resource)
+        self.resource: Final = resource
+
+    def wide(self, trial: Trial) -> Trial:
+        """See Remedy."""
+        found = _lowered(trial.pod.spec, self.resource, 0)
+        return (
+            trial
+            if found is None
+            else msgspec.structs.replace(trial, pod=_with_spec(trial.pod, found[0]))
+        )
+
+    def narrow(self, trial: Trial, spot: Spot) -> Trial:
+        """See Remedy."""
+        spec, name = trial.pod.spec, self.resource
+        before = pod_requests(spec).get(name, 0)
+        target = _floor(name, max(0, spot.free[name]))
+        found = None if target >= before else _lowered(spec, name, target)
+        if found is None:
+            return trial
+        text = f"request {_text(name, target)} {name} in place of {_text(name, before)}"
+        change = PodChange("request", text, patch=found[1])
+        return msgspec.structs.replace(
+            trial, pod=_with_spec(trial.pod, found[0]), changes=(*trial.changes, change)
+        )
+
+
+class _OfNodes(Remedy):
+    """A change of a node; ``edit`` returns the node as it would be."""
+
+    def __init__(
+        self,
+        key: Hashable,
+        nodes: Iterable[Node],
+        edit: Callable[[Node], Node],
+        change: Callable[[str], PodChange],
+        rank: int,
+    ) -> None:
+        super().__init__(key)
+        self.rank = rank
+        self._nodes: Final = {node.name: node for node in nodes}
+        self._edit: Final = edit
+        self._change: Final = change
+
+    def wide(self, trial: Trial) -> Trial:
+        """See Remedy."""
+        known = trial.nodes
+        edited = {n: self._edit(known.get(n, node)) for n, node in self._nodes.items()}
+        return msgspec.structs.replace(trial, nodes={**known, **edited})
+
+    def narrow(self, trial: Trial, spot: Spot) -> Trial:
+        """See Remedy."""
+        node = self._nodes.get(spot.node)
+        if node is None:
+            return trial
+        nodes = {**trial.nodes, spot.node: self._edit(trial.nodes.get(spot.node, node))}
+        changes = (*trial.changes, self._change(spot.node))
+        return msgspec.structs.replace(trial, nodes=nodes, changes=changes)
+
+
+class Eviction(Remedy):
+    """Pods of a node go, whatever their priority is, but for those of the system."""
+
+    RANK = 9
+
+    def wide(self, trial: Trial) -> Trial:
+        """See Remedy."""
+        spec = msgspec.structs.replace(
+            trial.pod.spec, priority=_ABOVE_USERS, preemption_policy=None
+        )
+        return msgspec.structs.replace(trial, pod=_with_spec(trial.pod, spec), evicts=True)
+
+    def narrow(self, trial: Trial, spot: Spot) -> Trial:
+        """See Remedy."""
+        return _evicting(trial, spot.node, spot.victims)
+
+
+class Clearing(Remedy):
+    """Pods of some node go that keep this pod away from others: by anti-affinity, or by spreading."""
+
+    RANK = 9
+
+    def __init__(self, node: str, pods: Sequence[Pod]) -> None:
+        super().__init__(node)
+        self._node: Final = node
+        self.pods: Final = tuple(pods)
+
+    def wide(self, trial: Trial) -> Trial:
+        """See Remedy."""
+        return msgspec.structs.replace(trial, gone=(*trial.gone, *self.pods))
+
+    def narrow(self, trial: Trial, spot: Spot) -> Trial:
+        """See Remedy."""
+        del spot
+        return _evicting(trial, self._node, self.pods)
+
+    def without(self, trial: Trial, pod: Pod) -> Trial | None:
+        """The narrow trial in which this pod stays; None if it is the only one that goes."""
+        [own] = [
+            each for each in trial.changes if each.kind == "eviction" and each.node == self._node
+        ]
+        left = tuple(each for each in trial.gone if each.uid != pod.uid)
+        here = [each for each in left if each.node_name == self._node]
+        if not here:
+            return None
+        others = tuple(each for each in left if each.node_name != self._node)
+        changes = tuple(each for each in trial.changes if each is not own)
+        base = msgspec.structs.replace(trial, gone=others, changes=changes)
+        return _evicting(base, self._node, here)
+
+
+def _evicting(trial: Trial, node: str, pods: Sequence[Pod]) -> Trial:
+    shown = ", ".join(pod.key for pod in pods[:3])
+    more = f" and {len(pods) - 3} more" if len(pods) > 3 else ""
+    change = PodChange(
+        "eviction",
+        f"evict {shown}{more} from node {node}",
+        node=node,
+        evict=list(map(evicted, pods)),
+    )
+    return msgspec.structs.replace(
+        trial, gone=(*trial.gone, *pods), changes=(*trial.changes, change)
+    )
+
+
+def evicted(pod: Pod) -> EvictedPod:
+    """A pod as the answer names it."""
+    return EvictedPod(pod.namespace, pod.name, pod.node_name, pod.priority)
+
+
+def rank_of(remedy: Remedy) -> int:
+    """Remedies with a lower one are told first."""
+    return getattr(remedy, "rank", remedy.RANK)
+
+
+# ---------------------------------------------------------------- remedies for reasons
+
+
+def remedies_for(
+    trial: Trial, diagnosis: Diagnosis | None, state: SchedulerState
+) -> Iterator[Remedy | None]:
+    """What may help against the reasons of a failed trial, None where others may run.
+
+    ``diagnosis``: None if the pod does not get into the queue.
+    """
+    spec, table = trial.pod.spec, state.table
+    if spec.scheduling_gates:
+        yield from _gates(spec)
+        return
+    if diagnosis is None:
+        return
+    found: list[Remedy] = []
+    plugins: set[str] = set()
+    for status, rows in _reasons(diagnosis):
+        nodes = [node for row in rows.tolist() if (node := table.nodes[row]) is not None]
+        found += _remedies(status, trial, nodes)
+        plugins.add(status.plugin)
+        yield None
+    evicts = not plugins.isdisjoint(_BY_PODS)
+    if diagnosis.outcome is None or diagnosis.absent.plugin == "NodeAffinity":
+        found += _selection(spec)
+    if evicts and not trial.evicts:
+        found.append(Eviction())
+    yield from sorted({each.key: each for each in found}.values(), key=rank_of)
+    # Where the pod may evict others, only the search for victims finds that pods elsewhere are in the way as well.
+    if evicts and not trial.evicts:
+        yield from _clearings(trial, state)
+
+
+def _reasons(diagnosis: Diagnosis) -> Iterator[tuple[Status, Rows]]:
+    """The distinct rejections of filters, each with its rows, that of most rows first."""
+    outcome = diagnosis.outcome
+    if outcome is None:
+        return
+    rejected = outcome.rejected()
+    keys = (outcome.plugin[rejected].astype(np.int64) << 32) + outcome.reasons[rejected]
+    _, inverse, counts = np.unique(keys, return_inverse=True, return_counts=True)
+    for number in np.argsort(-counts, kind="stable")[:_MOST_REASONS].tolist():
+        rows = rejected[inverse == number]
+        yield outcome.status(int(rows[0])), rows
+
+
+def _remedies(status: Status, trial: Trial, nodes: Sequence[Node]) -> Iterable[Remedy]:
+    spec = trial.pod.spec
+    match status.plugin:
+        case "NodeResourcesFit":
+            lacking = [r.removeprefix(_INSUFFICIENT) for r in status.reasons]
+            return [Request(name) for name in lacking if pod_requests(spec).get(name)]
+        case "TaintToleration":
+            return _tolerations(spec, nodes)
+        case "NodeUnschedulable":
+            return [_uncordon(nodes)]
+        case "NodeAffinity":
+            return [*_selection(spec), *_labels(spec, nodes, trial)]
+        case "NodePorts":
+            return _ports(spec)
+        case "PodTopologySpread":
+            return _spreading(spec)
+        case "InterPodAffinity":
+            return _pod_affinity(spec)
+        case _:
+            return []
+
+
+def _clearings(trial: Trial, state: SchedulerState) -> Iterator[Remedy | None]:
+    """The pods that keep this one away by anti-affinity, theirs or its own, or by its spreading: one remedy for each node."""
+    pod, namespaces = trial.pod, state.cluster.namespaces
+
+    def labels_of(namespace: str) -> Labels:
+        found = namespaces.get(namespace)
+        return {} if found is None else found.labels
+
+    own = parse_terms(pod.spec.affinity, pod.namespace).required_anti_affinity
+    spreads = [
+        compile_selector(each.label_selector)
+        for each in pod.spec.topology_spread_constraints or ()
+        if each.when_unsatisfiable == "DoNotSchedule"
+    ]
+
+    if not own and not spreads and not len(state.table.terms):
+        return
+
+    def is_in_the_way(other: Pod) -> bool:
+        labels = labels_of(other.namespace)
+        if any(term.matches(other.namespace, labels, other.labels) for term in own):
+            return True
+        if other.namespace == pod.namespace and any(s.matches(other.labels) for s in spreads):
+            return True
+        if not other.template.has_affinity:
+            return False
+        theirs = parse_terms(other.spec.affinity, other.namespace).required_anti_affinity
+        labels = labels_of(pod.namespace)
+        return any(term.matches(pod.namespace, labels, pod.labels) for term in theirs)
+
+    found: dict[str, list[Pod]] = {}
+    for number, other in enumerate(state.cache):
+        if number % 64 == 0:
+            yield None
+        if number == _MOST_SCANNED:
+            break
+        if is_in_the_way(other):
+            found.setdefault(other.node_name, []).append(other)
+    movable = [
+        (node, pods)
+        for node, pods in found.items()
+        if all(each.priority < _ABOVE_USERS for each in pods)
+    ]
+    for node, pods in sorted(movable, key=lambda each: len(each[1]))[:_MOST_CLEARED]:
+        yield Clearing(node, pods)
+
+
+def _gates(spec: PodSpec) -> Iterator[Remedy]:
+    for gate in spec.scheduling_gates or ():
+        name = gate.name
+
+        def edit(spec: PodSpec, name: str = name) -> PodSpec:
+            left = tuple(each for each in spec.scheduling_gates or () if each.name != name)
+            return msgspec.structs.replace(spec, scheduling_gates=left or None)
+
+        number = [each.name for each in spec.scheduling_gates or ()].index(name)
+        patch = [_remove("spec", "schedulingGates", number)]
+        yield _OfPod(0, PodChange("gate", f"remove the scheduling gate {name}", patch=patch), edit)
+
+
+def _tolerations(spec: PodSpec, nodes: Sequence[Node]) -> Iterator[Remedy]:
+    seen: dict[Taint, None] = {}
+    for node in nodes:
+        for taint in node.spec.taints or ():
+            if taint.effect in DO_NOT_SCHEDULE and taint not in seen:
+                seen[taint] = None
+        if len(seen) > _MOST_TAINTS:
+            break
+    for taint in seen:
+        if not tolerated(taint, spec.tolerations or ()):
+            yield _toleration(taint)
+
+
+def _toleration(taint: Taint) -> Remedy:
+    operator = "Equal" if taint.value else "Exists"
+    made = Toleration(key=taint.key, operator=operator, value=taint.value, effect=taint.effect)
+    value = msgspec.to_builtins(made)
+    shown = f"{taint.key}={taint.value}" if taint.value else taint.key
+    change = PodChange(
+        "toleration",
+        f"tolerate the taint {shown}:{taint.effect}",
+        patch=[{"op": "add", "path": "/spec/tolerations/-", "value": value}],
+    )
+
+    def edit(spec: PodSpec) -> PodSpec:
+        return msgspec.structs.replace(spec, tolerations=(*(spec.tolerations or ()), made))
+
+    return _OfPod(2, change, edit)
+
+
+def _uncordon(nodes: Sequence[Node]) -> Remedy:
+    def edit(node: Node) -> Node:
+        taints = tuple(t for t in node.spec.taints or () if t.key != UNSCHEDULABLE_TAINT.key)
+        spec = msgspec.structs.replace(node.spec, unschedulable=False, taints=taints or None)
+        return msgspec.structs.replace(node, spec=spec)
+
+    def change(name: str) -> PodChange:
+        patch = [{"op": "replace", "path": "/spec/unschedulable", "value": False}]
+        return PodChange("uncordon", f"uncordon node {name}", node=name, patch=patch)
+
+    return _OfNodes("uncordon", nodes, edit, change, 4)
+
+
+def _selection(spec: PodSpec) -> Iterator[Remedy]:
+    """Without an entry of the nodeSelector, or without the required node affinity."""
+    for key, value in (spec.node_selector or {}).items():
+
+        def edit(spec: PodSpec, key: str = key) -> PodSpec:
+            left = {k: v for k, v in (spec.node_selector or {}).items() if k != key}
+            return msgspec.structs.replace(spec, node_selector=left or None)
+
+        change = PodChange(
+            "nodeSelector",
+            f"drop {key}={value} from the nodeSelector",
+            patch=[_remove("spec", "nodeSelector", key)],
+        )
+        yield _OfPod(5, change, edit)
+    affinity = spec.affinity
+    if affinity is not None and affinity.node_affinity is not None:
+        if affinity.node_affinity.required is None:
+            return
+        change = PodChange(
+            "nodeAffinity",
+            "drop the required node affinity",
+            patch=[_remove("spec", "affinity", "nodeAffinity", _REQUIRED)],
+        )
+        yield _OfPod(6, change, _without_node_affinity)
+
+
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+def _without_node_affinity(spec: PodSpec) -> PodSpec:
+    affinity = spec.affinity or Affinity()
+    if affinity.node_affinity is None:
+        return spec
+    nodes = msgspec.structs.replace(affinity.node_affinity, required=None)
+    return msgspec.structs.replace(
+        spec, affinity=msgspec.structs.replace(affinity, node_affinity=nodes)
+    )
+
+
+def _labels(spec: PodSpec, nodes: Sequence[Node], trial: Trial) -> Iterator[Remedy]:
+    """The labels of which a node lacks one only, to be what the pod selects."""
+    lacking: dict[tuple[str, str], list[Node]] = {}
+    ways = list(_ways(spec))
+    for node in nodes:
+        labels = trial.nodes.get(node.name, node).labels
+        for way in ways:
+            missing = [
+                each
+                for each in way
+                if not OPERATORS[each.operator](labels, each.key, each.values or ())
+            ]
+            if len(missing) != 1 or missing[0].key in labels:
+                continue
+            one = missing[0]
+            if one.operator in {"In", "Exists"} and (
+                len(lacking) < _MOST_LABELS or (one.key, _value(one)) in lacking
+            ):
+                lacking.setdefault((one.key, _value(one)), []).append(node)
+    for (key, value), some in lacking.items():
+        yield _label(key, value, some)
+
+
+def _ways(spec: PodSpec) -> Iterator[list[Requirement]]:
+    """The sets of requirements of which one must hold as a whole."""
+    always = [Requirement(k, "In", (v,)) for k, v in (spec.node_selector or {}).items()]
+    affinity = None if spec.affinity is None else spec.affinity.node_affinity
+    required = None if affinity is None else affinity.required
+    if required is None:
+        yield always
+        return
+    for term in required.node_selector_terms or ():
+        if not term.match_fields and all(
+            each.operator in OPERATORS for each in term.match_expressions or ()
+        ):
+            yield [*always, *(term.match_expressions or ())]
+
+
+def _value(requirement: Requirement) -> str:
+    return (requirement.values or ("",))[0]
+
+
+def _label(key: str, value: str, nodes: Sequence[Node]) -> Remedy:
+    def edit(node: Node) -> Node:
+        meta = msgspec.structs.replace(node.metadata, labels={**node.labels, key: value})
+        return msgspec.structs.replace(node, metadata=meta)
+
+    def change(name: str) -> PodChange:
+        patch = [{"op": "add", "path": _path("metadata", "labels", key), "value": value}]
+        return PodChange("label", f"label node {name} {key}={value}", node=name, patch=patch)
+
+    return _OfNodes((key, value), nodes, edit, change, 3)
+
+
+def _ports(spec: PodSpec) -> Iterator[Remedy]:
+    for part, containers in _parts(spec):
+        for number, container in enumerate(containers):
+            for at, port in enumerate(container.ports or ()):
+                if port.host_port > 0:
+                    yield _port(part, number, at, port.host_port)
+
+
+def _port(part: str, number: int, at: int, host_port: int) -> Remedy:
+    def edit(spec: PodSpec) -> PodSpec:
+        container = _containers(spec, part)[number]
+        ports = list(container.ports or ())
+        ports[at] = msgspec.structs.replace(ports[at], host_port=0)
+        return _with_container(
+            spec, part, number, msgspec.structs.replace(container, ports=tuple(ports))
+        )
+
+    patch = [_remove("spec", part, number, "ports", at, "hostPort")]
+    return _OfPod(7, PodChange("hostPort", f"do without host port {host_port}", patch=patch), edit)
+
+
+def _spreading(spec: PodSpec) -> Iterator[Remedy]:
+    for number, constraint in enumerate(spec.topology_spread_constraints or ()):
+        if constraint.when_unsatisfiable != "DoNotSchedule":
+            continue
+
+        def edit(spec: PodSpec, number: int = number) -> PodSpec:
+            constraints = list(spec.topology_spread_constraints or ())
+            constraints[number] = msgspec.structs.replace(
+                constraints[number], when_unsatisfiable="ScheduleAnyway"
+            )
+            return msgspec.structs.replace(spec, topology_spread_constraints=tuple(constraints))
+
+        path = _path("spec", "topologySpreadConstraints", number, "whenUnsatisfiable")
+        change = PodChange(
+            "topologySpread",
+            f"whenUnsatisfiable: ScheduleAnyway for spreading by {constraint.topology_key}",
+            patch=[{"op": "replace", "path": path, "value": "ScheduleAnyway"}],
+        )
+        yield _OfPod(7, change, edit)
+
+
+def _pod_affinity(spec: PodSpec) -> Iterator[Remedy]:
+    affinity = spec.affinity or Affinity()
+    for field, name, word in (
+        ("pod_affinity", "podAffinity", "affinity to other pods"),
+        ("pod_anti_affinity", "podAntiAffinity", "anti-affinity to other pods"),
+    ):
+        part = getattr(affinity, field)
+        for number, term in enumerate((part and part.required) or ()):
+
+            def edit(spec: PodSpec, field: str = field, number: int = number) -> PodSpec:
+                whole = spec.affinity or Affinity()
+                part = getattr(whole, field)
+                left = tuple(t for i, t in enumerate(part.required or ()) if i != number)
+                part = msgspec.structs.replace(part, required=left or None)
+                return msgspec.structs.replace(
+                    spec, affinity=msgspec.structs.replace(whole, **{field: part})
+                )
+
+            change = PodChange(
+                name,
+                f"drop the required {word} by {term.topology_key} (term {number + 1})",
+                patch=[_remove("spec", "affinity", name, _REQUIRED, number)],
+            )
+            yield _OfPod(8, change, edit)
+
+
+# ---------------------------------------------------------------- parts of pods
+
+
+def _with_spec(pod: Pod, spec: PodSpec) -> Pod:
+    return msgspec.structs.replace(pod, template=PodTemplate(spec))
+
+
+def _parts(spec: PodSpec) -> Iterator[tuple[str, Sequence[Container]]]:
+    yield "containers", spec.containers
+    yield "initContainers", spec.init_containers or ()
+
+
+def _containers(spec: PodSpec, part: str) -> Sequence[Container]:
+    return spec.containers if part == "containers" else spec.init_containers or ()
+
+
+def _with_container(spec: PodSpec, part: str, number: int, container: Container) -> PodSpec:
+    all_ = list(_containers(spec, part))
+    all_[number] = container
+    field = "containers" if part == "containers" else "init_containers"
+    return msgspec.structs.replace(spec, **{field: tuple(all_)})
+
+
+def _lowered(spec: PodSpec, name: str, target: int) -> tuple[PodSpec, list[dict[str, Any]]] | None:
+    """The spec with a request of at most ``target`` (nano-units), and the patch for it; None if overhead is more.
+
+    The largest requests are made smaller first, and no more of them than are needed.
+    """
+    whole = spec.resources
+    if whole is not None and name in exact(whole.requests):
+        own = max(0, target - exact(spec.overhead).get(name, 0))
+        requests = {**(whole.requests or {}), name: _text(name, own)}
+        lowered = msgspec.structs.replace(
+            spec, resources=msgspec.structs.replace(whole, requests=requests)
+        )
+        path = _path("spec", "resources", "requests", name)
+        patch = [{"op": "add", "path": path, "value": _text(name, own)}]
+        return (lowered, patch) if pod_requests(lowered).get(name, 0) <= target else None
+    holders = sorted(
+        (
+            (exact(container.resources.requests).get(name, 0), part, number)
+            for part, containers in _parts(spec)
+            for number, container in enumerate(containers)
+            if container.resources is not None
+        ),
+        reverse=True,
+    )
+    lowered, changed = spec, {}
+    for own, part, number in holders:
+        excess = pod_requests(lowered).get(name, 0) - target
+        if excess <= 0:
+            break
+        changed[part, number] = own, max(0, own - excess)
+        lowered = _with_request(lowered, part, number, name, changed[part, number][1])
+    if pod_requests(lowered).get(name, 0) > target:
+        return None
+    for (part, number), (own, _) in list(changed.items()):
+        again = _with_request(lowered, part, number, name, own)
+        if pod_requests(again).get(name, 0) <= target:
+            lowered = again
+            del changed[part, number]
+    patch = []
+    for (part, number), (_, amount) in changed.items():
+        for kind in ("requests", "limits") if is_extended(name) else ("requests",):
+            path = _path("spec", part, number, "resources", kind, name)
+            patch.append({"op": "add", "path": path, "value": _text(name, amount)})
+    return lowered, patch
+
+
+def _with_request(spec: PodSpec, part: str, number: int, name: str, amount: int) -> PodSpec:
+    container = _containers(spec, part)[number]
+    resources = container.resources
+    if resources is None:
+        return spec
+    requests = {**(resources.requests or {}), name: _text(name, amount)}
+    resources = msgspec.structs.replace(resources, requests=requests)
+    return _with_container(
+        spec, part, number, msgspec.structs.replace(container, resources=resources)
+    )
+
+
+def free_on(table: NodeTable, row: int, name: str) -> int:
+    """What is free of a resource on a row, in scheduler units."""
+    return table.allocatable.exact(name, row) - table.requested.exact(name, row)
+
+
+def _floor(name: str, units: int) -> int:
+    """So many scheduler units in nano-units; memory in whole Mi."""
+    if name == CPU:
+        return units * _MILLI
+    if name == MEMORY and units >= 2**20:
+        units -= units % 2**20
+    return units * _NANOS
+
+
+def _text(name: str, nanos: int) -> str:
+    """A quantity as people write it."""
+    if name == CPU:
+        milli = -(-nanos // _MILLI)
+        return f"{milli}m" if milli % 1000 else str(milli // 1000)
+    units = to_units(name, nanos)
+    if name == MEMORY or name.startswith(("hugepages-", "ephemeral-storage")):
+        for unit, size in (("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10)):
+            if units and units % size == 0:
+                return f"{units // size}{unit}"
+    return str(units)
+
+
+def _path(*parts: str | int) -> str:
+    """A JSON pointer (RFC 6901)."""
+    return "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in parts)
+
+
+def _remove(*parts: str | int) -> dict[str, Any]:
+    return {"op": "remove", "path": _path(*parts)}
