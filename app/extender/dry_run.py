@@ -66,17 +66,25 @@ class DryRuns:
 
         Does not raise for what an extender does, or does not do in time.
         """
-        result = FilterResult(args)
+        result = await self.filter(args, until)
+        if len(result.survivors) < 2:
+            return DryRunAnswer(result)
         try:
             async with asyncio.timeout_at(until):
-                result = await self._dry.filter(args)
-                scores = None
-                if len(result.survivors) > 1:
-                    scores = await self._dry.prioritize(result.args)
-                return DryRunAnswer(result, scores)
+                return DryRunAnswer(result, await self._dry.prioritize(result.args))
         except TimeoutError:
-            result.fail(self._late(args.pod, Verb.FILTER))
+            result.fail(self._late(args.pod, Verb.PRIORITIZE))
             return DryRunAnswer(result)
+
+    async def filter(self, args: ExtenderArgs, until: float) -> FilterResult:
+        """The answers of filter alone. Raises as ``ask``: not at all."""
+        try:
+            async with asyncio.timeout_at(until):
+                return await self._dry.filter(args)
+        except TimeoutError:
+            result = FilterResult(args)
+            result.fail(self._late(args.pod, Verb.FILTER))
+            return result
 
     async def preempt(
         self, pod: Pod, victims: Mapping[str, Victims], pods_on: PodsOn, until: float

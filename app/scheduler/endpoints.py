@@ -73,7 +73,7 @@ class Endpoints:
                 features=scheduler.features,
             ).routes(),
             *self._extender_routes(),
-            *WhatIfPages(scheduler.whatif.ask, version).routes(),
+            *WhatIfPages(scheduler.whatif.ask, scheduler.filter.answer, version).routes(),
             *self.feed.routes(),
             *self._debug_pages(telemetry, dumps).routes(),
         ]

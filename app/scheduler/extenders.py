@@ -52,7 +52,8 @@ def make_chain(
             config,
             sink=sinks[dry],
             transport=transports(config),
-            may_call=may_call,
+            # A dry run reserves nothing, so whoever asks need not lead.
+            may_call=may_call if ahead is None else _always,
             # Large answers to a dry run must not take the places of others.
             memory=AnswerMemory(0) if dry else memory,
             labels_of=labels_of,
@@ -72,6 +73,10 @@ def make_chain(
         if config.dry_run:
             dry_runs.append(make(config.for_dry_runs(), ahead=extenders[-1]))
     return ExtenderChain(extenders, sinks[0], shadows, dry_runs)
+
+
+def _always() -> bool:
+    return True
 
 
 def _places(settings: Settings) -> dict[tuple[str, str], Places]:

@@ -52,6 +52,7 @@ from app.scheduler.serial_extenders import SerialGate, lanes
 from app.scheduler.shadow_extenders import ShadowExtenders
 from app.scheduler.status_patches import StatusPatcher
 from app.scheduler.whatif.answering import WhatIf, priorities_of
+from app.scheduler.whatif.filtering import WhatIfFilter
 from app.serving.debugger import CacheDebugger
 from app.settings.defaults import IN_TREE_CAPABILITIES
 from app.settings.load import Loaded
@@ -172,6 +173,7 @@ class Scheduler:
             keep_raw=chain.may_concern,
             synced=lambda: self.synced,
         )
+        self.filter: Final = WhatIfFilter(self.whatif, self.state, self.dry_runs)
         if self._recorder is not None:
             from app.scheduler.trace import Header  # noqa: PLC0415 - few schedulers record
             from app.settings.dump import to_yaml  # noqa: PLC0415 - the same

@@ -20,6 +20,9 @@ PATH: Final = "/whatif"
 OPENAPI: Final = "/whatif/openapi"
 #: Bytes of a question at most; larger ones are answered with 413.
 MAX_BODY: Final = 1 << 20
+#: The path of filter, as extenders have it, and the bytes of its body at most: 4000 whole nodes.
+FILTER: Final = "/whatif/filter"
+MAX_NODES_BODY: Final = 32 << 20
 
 _DECODER: Final = msgspec.json.Decoder(WhatIfQuestion)
 
@@ -34,17 +37,44 @@ class Ask(Protocol):
         ...
 
 
+class FilterNodes(Protocol):
+    """Answers a call of filter."""
+
+    def __call__(
+        self, body: bytes, gone: Callable[[], bool]
+    ) -> Awaitable[tuple[bytes, tuple[str, ...]]]:
+        """The answer, and the extenders that were not asked. ``gone``: whether nobody waits for the answer any longer. Raises RefusedError."""
+        ...
+
+
 class WhatIfPages:
     """The endpoint for questions."""
 
-    def __init__(self, ask: Ask, version: str) -> None:
+    def __init__(self, ask: Ask, filter_: FilterNodes, version: str) -> None:
         """``version``: of aiokube-scheduler."""
         self._ask: Final = ask
+        self._filter: Final = filter_
         self._version: Final = version
 
     def routes(self) -> list[web.RouteDef]:
         """The pages."""
-        return [web.post(PATH, self._question), web.get(OPENAPI, self._openapi)]
+        return [
+            web.post(PATH, self._question),
+            web.post(FILTER, self._nodes),
+            web.get(OPENAPI, self._openapi),
+        ]
+
+    async def _nodes(self, request: web.Request) -> web.Response:
+        body = await large_body_of(request, MAX_NODES_BODY)
+        try:
+            answer, not_asked = await self._filter(body, functools.partial(_has_gone, request))
+        except RefusedError as refused:
+            raise RequestRejected(refused_response(refused)) from refused
+        response = web.Response(body=answer, content_type=JSON)
+        if not_asked:
+            names = ", ".join(not_asked)
+            response.headers["Warning"] = f'299 - "not asked, for want of a dry run: {names}"'
+        return response
 
     async def _question(self, request: web.Request) -> web.Response:
         body = await large_body_of(request, MAX_BODY)

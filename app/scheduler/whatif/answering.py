@@ -298,6 +298,14 @@ class WhatIf:
         """A node of a manifest. Raises RefusedError."""
         return self._reader.node(value)
 
+    def sent_pod(self, body: bytes) -> Pod:
+        """A pod as a caller of filter sends it, without its node. Raises RefusedError."""
+        return self._reader.sent_pod(body)
+
+    def sent_node(self, body: bytes, place: str) -> Node:
+        """A node as a caller of filter sends it. Raises RefusedError."""
+        return self._reader.sent_node(body, place)
+
     def pod(self, key: str) -> Pod:
         """A pod of the cluster by NAMESPACE/NAME. Raises RefusedError."""
         pod = self._state.pods.get(key)

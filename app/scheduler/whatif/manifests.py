@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from app.model.objects import Named, Node
-from app.model.pod import Pod
+from app.model.pod import Pod, PodTemplate
 from app.model.pod_groups import LabelledPodGroup
 from app.model.selectors import Selector
 from app.wire.envelope import DecodeError
@@ -73,7 +73,7 @@ class Decode:
     """Makes pods of complete manifests."""
 
     def __init__(self, decoder: ObjectDecoder[Pod]) -> None:
-        self._decoder: Final = decoder
+        self.decoder: Final = decoder
         self._made = 0
 
     def uid(self) -> str:
@@ -88,7 +88,7 @@ class Decode:
             part: manifest[part] for part in manifest if part in {"apiVersion", "kind", "spec"}
         }
         try:
-            return self._decoder.decode(msgspec.json.encode({**found, "metadata": meta}))
+            return self.decoder.decode(msgspec.json.encode({**found, "metadata": meta}))
         except DecodeError as error:
             raise invalid(str(error)) from error
 
@@ -144,6 +144,28 @@ class ManifestReader:
         if not {"cpu", "memory", "pods"} <= allocatable.keys():
             raise invalid("node: status.allocatable must have cpu, memory and pods")
         return node
+
+    def sent_node(self, body: bytes, place: str) -> Node:
+        """A node as an API server has it. Raises RefusedError."""
+        try:
+            node = self._nodes.decode(body)
+        except DecodeError as error:
+            raise invalid(f"{place}: {error}") from error
+        if not node.name:
+            raise invalid(f"{place}: the node has no name")
+        return node
+
+    def sent_pod(self, body: bytes) -> Pod:
+        """A pod as an API server has it, for one of the profiles, without its node. Raises RefusedError."""
+        try:
+            pod = self._decode.decoder.decode(body)
+        except DecodeError as error:
+            raise invalid(f"Pod: {error}") from error
+        spec = pod.spec
+        if spec.scheduler_name not in self._schedulers:
+            spec = msgspec.structs.replace(spec, scheduler_name=self.scheduler(""))
+            pod = msgspec.structs.replace(pod, template=PodTemplate(spec))
+        return msgspec.structs.replace(pod, node_name="", raw=body)
 
     def uid(self) -> str:
         """See Decode."""
