@@ -416,3 +416,19 @@ async def test_without_profiling_there_are_no_tasks_and_no_verbosity():
         await browser.get("/debug/tasks", status=404)
         await browser.get("/debug/flags/v", method="PUT", data="5", status=404)
         assert "/debug/tasks" not in await browser.get("/debug")
+
+
+async def test_filter_in_the_protocol_of_extenders():
+    pod = {
+        "metadata": {"name": "p", "namespace": "default", "uid": "u"},
+        "spec": {"containers": []},
+    }
+    async with browsing("a") as browser:
+        sync(browser.world)
+        args = {"Pod": pod, "Nodes": None, "NodeNames": ["a", "b"]}
+        answer = await browser.json("/whatif/filter", method="POST", json=args)
+        assert answer["NodeNames"] == ["a"]
+        assert answer["Nodes"] is None
+        text = await browser.get("/whatif/filter", method="POST", data=b"[]", status=400)
+        assert "these are no ExtenderArgs" in text
+        await browser.get("/whatif/filter", status=405)
