@@ -62,7 +62,7 @@ class DryRuns:
         )
 
     async def ask(self, args: ExtenderArgs, until: float) -> DryRunAnswer:
-        """The answers of filter, and of prioritize about what it has left, before ``until`` (seconds of the loop's clock).
+        """The answers of filter, and of prioritize about what it has left, before ``until`` (of the loop's clock).
 
         Does not raise for what an extender does, or does not do in time.
         """

@@ -43,7 +43,7 @@ class FilterNodes(Protocol):
     def __call__(
         self, body: bytes, gone: Callable[[], bool]
     ) -> Awaitable[tuple[bytes, tuple[str, ...]]]:
-        """The answer, and the extenders that were not asked. ``gone``: whether nobody waits for the answer any longer. Raises RefusedError."""
+        """The answer, and the extenders that were not asked. ``gone`` as for Ask. Raises RefusedError."""
         ...
 
 

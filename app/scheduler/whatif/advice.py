@@ -1,7 +1,8 @@
-"""What must change: the smallest sets of changes with which a pod gets a node, found by trying them on the imagined cluster.
+"""What must change: the smallest sets of changes with which a pod gets a node, by trials on the imagined cluster.
 
-Single changes come first: one for each reason of the pod, and all of them are tried. If none is enough, pairs are tried, and so on. A
-set that helps is then made as small as its node allows, carried out, and told only if the pod gets a node by it.
+Single changes come first: one for each reason of the pod, and all of them are tried. If none is enough, pairs are
+tried, and so on. A set that helps is then made as small as its node allows, carried out, and told only if the pod gets
+a node by it.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -59,7 +60,7 @@ class Advice:
         prepare: Callable[[], None],
         budgets: Callable[[Iterable[Pod]], list[BudgetAnswer]],
     ) -> None:
-        """``uid`` returns one that no pod has had. ``prepare`` puts the other objects and pods of the question into the cluster."""
+        """``uid`` returns one that no pod has had. ``prepare`` puts what else is asked about into the cluster."""
         self._world: Final = world
         self._pod: Final = pod
         self._uid: Final = uid
@@ -73,7 +74,7 @@ class Advice:
         self.cut = False
 
     async def search(self, failed: Failed) -> None:
-        """Fills ``found``. The world is left with some trial in it. ``failed``: the outcome of the pod as it is."""
+        """Fills ``found``; some trial is left in the world. ``failed``: the outcome of the pod as it is."""
         tried: set[frozenset[object]] = set()
         level: list[tuple[_Remedies, Diagnosis | None]] = [((), failed.diagnosis)]
         try:

@@ -1,7 +1,7 @@
-"""Answers as an extender's filter would: which nodes take a pod, with all plugins and with the scheduler's own extenders.
+"""Answers as an extender's filter would: which nodes take a pod, with all plugins and the scheduler's own extenders.
 
-The protocol is that of extenders (KEP-1819, extender/v1). Nodes are named, or sent whole; whole nodes need not exist: they are put into the
-imagined cluster for the question. Nothing is reserved and nothing is written.
+The protocol is that of extenders (KEP-1819, extender/v1). Nodes are named, or sent whole; whole nodes need not exist:
+they are put into the imagined cluster for the question. Nothing is reserved and nothing is written.
 """
 
 import asyncio

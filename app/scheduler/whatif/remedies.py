@@ -1,7 +1,7 @@
 """What could help a pod that no node takes: changes of the pod, of a node, and evictions, one for each reason.
 
-A remedy is tried widely at first (no request at all, the label on every node that lacks it) and then as narrowly as a node needs
-it: a request as large as fits there, the label on that node.
+A remedy is tried widely at first (no request at all, the label on every node that lacks it) and then as narrowly as a
+node needs it: a request as large as fits there, the label on that node.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -315,7 +315,7 @@ def _remedies(status: Status, trial: Trial, nodes: Sequence[Node]) -> Iterable[R
 
 
 def _clearings(trial: Trial, state: SchedulerState) -> Iterator[Remedy | None]:
-    """The pods that keep this one away by anti-affinity, theirs or its own, or by its spreading: one remedy for each node."""
+    """The pods that keep this one away by anti-affinity or spreading: one remedy for each node."""
     pod, namespaces = trial.pod, state.cluster.namespaces
 
     def labels_of(namespace: str) -> Labels:
