@@ -5,13 +5,13 @@ node needs it: a request as large as fits there, the label on that node.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import msgspec
 import numpy as np
 
 from app.framework.diagnosis import Diagnosis
-from app.model.objects import Affinity, Container, Node, PodSpec, Taint, Toleration
+from app.model.objects import Affinity, Container, Node, PodAffinity, PodSpec, Taint, Toleration
 from app.model.pod import Pod, PodTemplate
 from app.model.requests import CPU, MEMORY, exact, is_extended, pod_requests, to_units
 from app.model.selectors import OPERATORS, Labels, Requirement, compile_selector
@@ -70,10 +70,9 @@ class Spot(msgspec.Struct, frozen=True):
 class Remedy:
     """A change that may help."""
 
-    #: The kinds that are told first are easier to make.
-    RANK: ClassVar[int] = 0
-
-    def __init__(self, *key: Hashable) -> None:
+    def __init__(self, rank: int, *key: Hashable) -> None:
+        #: Remedies with a lower one are easier to make, and told first.
+        self.rank: Final = rank
         #: Equal for equal remedies.
         self.key: Final = (type(self).__name__, *key)
 
@@ -91,8 +90,7 @@ class _OfPod(Remedy):
     """A change of the pod's spec."""
 
     def __init__(self, rank: int, change: PodChange, edit: Callable[[PodSpec], PodSpec]) -> None:
-        super().__init__(change.text)
-        self.rank = rank
+        super().__init__(rank, change.text)
         self._change: Final = change
         self._edit: Final = edit
 
@@ -107,10 +105,8 @@ class _OfPod(Remedy):
 class Request(Remedy):
     """Less of a resource."""
 
-    RANK = 1
-
     def __init__(self, resource: str) -> None:
-        super().__init__(resource)
+        super().__init__(1, resource)
         self.resource: Final = resource
 
     def wide(self, trial: Trial) -> Trial:
@@ -148,8 +144,7 @@ class _OfNodes(Remedy):
         change: Callable[[str], PodChange],
         rank: int,
     ) -> None:
-        super().__init__(key)
-        self.rank = rank
+        super().__init__(rank, key)
         self._nodes: Final = {node.name: node for node in nodes}
         self._edit: Final = edit
         self._change: Final = change
@@ -173,7 +168,8 @@ class _OfNodes(Remedy):
 class Eviction(Remedy):
     """Pods of a node go, whatever their priority is, but for those of the system."""
 
-    RANK = 9
+    def __init__(self) -> None:
+        super().__init__(9)
 
     def wide(self, trial: Trial) -> Trial:
         """See Remedy."""
@@ -190,10 +186,8 @@ class Eviction(Remedy):
 class Clearing(Remedy):
     """Pods of some node go that keep this pod away from others: by anti-affinity, or by spreading."""
 
-    RANK = 9
-
     def __init__(self, node: str, pods: Sequence[Pod]) -> None:
-        super().__init__(node)
+        super().__init__(9, node)
         self._node: Final = node
         self.pods: Final = tuple(pods)
 
@@ -240,11 +234,6 @@ def evicted(pod: Pod) -> EvictedPod:
     return EvictedPod(pod.namespace, pod.name, pod.node_name, pod.priority)
 
 
-def rank_of(remedy: Remedy) -> int:
-    """Remedies with a lower one are told first."""
-    return getattr(remedy, "rank", remedy.RANK)
-
-
 # ---------------------------------------------------------------- remedies for reasons
 
 
@@ -273,7 +262,7 @@ def remedies_for(
         found += _selection(spec)
     if evicts and not trial.evicts:
         found.append(Eviction())
-    yield from sorted({each.key: each for each in found}.values(), key=rank_of)
+    yield from sorted({each.key: each for each in found}.values(), key=_rank)
     # Where the pod may evict others, only the search for victims finds that pods elsewhere are in the way as well.
     if evicts and not trial.evicts:
         yield from _clearings(trial, state)
@@ -312,6 +301,10 @@ def _remedies(status: Status, trial: Trial, nodes: Sequence[Node]) -> Iterable[R
             return _pod_affinity(spec)
         case _:
             return []
+
+
+def _rank(remedy: Remedy) -> int:
+    return remedy.rank
 
 
 def _clearings(trial: Trial, state: SchedulerState) -> Iterator[Remedy | None]:
@@ -554,28 +547,33 @@ def _spreading(spec: PodSpec) -> Iterator[Remedy]:
 
 def _pod_affinity(spec: PodSpec) -> Iterator[Remedy]:
     affinity = spec.affinity or Affinity()
-    for field, name, word in (
-        ("pod_affinity", "podAffinity", "affinity to other pods"),
-        ("pod_anti_affinity", "podAntiAffinity", "anti-affinity to other pods"),
-    ):
-        part = getattr(affinity, field)
-        for number, term in enumerate((part and part.required) or ()):
+    near, far = affinity.pod_affinity or PodAffinity(), affinity.pod_anti_affinity or PodAffinity()
+    for number, term in enumerate(near.required or ()):
+        yield _without_term("podAffinity", "affinity", number, term.topology_key)
+    for number, term in enumerate(far.required or ()):
+        yield _without_term("podAntiAffinity", "anti-affinity", number, term.topology_key)
 
-            def edit(spec: PodSpec, field: str = field, number: int = number) -> PodSpec:
-                whole = spec.affinity or Affinity()
-                part = getattr(whole, field)
-                left = tuple(t for i, t in enumerate(part.required or ()) if i != number)
-                part = msgspec.structs.replace(part, required=left or None)
-                return msgspec.structs.replace(
-                    spec, affinity=msgspec.structs.replace(whole, **{field: part})
-                )
 
-            change = PodChange(
-                name,
-                f"drop the required {word} by {term.topology_key} (term {number + 1})",
-                patch=[_remove("spec", "affinity", name, _REQUIRED, number)],
-            )
-            yield _OfPod(8, change, edit)
+def _without_term(name: str, word: str, number: int, key: str) -> Remedy:
+    def fewer(part: PodAffinity | None) -> PodAffinity:
+        part = part or PodAffinity()
+        left = tuple(term for i, term in enumerate(part.required or ()) if i != number)
+        return msgspec.structs.replace(part, required=left or None)
+
+    def edit(spec: PodSpec) -> PodSpec:
+        whole = spec.affinity or Affinity()
+        if name == "podAffinity":
+            whole = msgspec.structs.replace(whole, pod_affinity=fewer(whole.pod_affinity))
+        else:
+            whole = msgspec.structs.replace(whole, pod_anti_affinity=fewer(whole.pod_anti_affinity))
+        return msgspec.structs.replace(spec, affinity=whole)
+
+    change = PodChange(
+        name,
+        f"drop the required {word} to other pods by {key} (term {number + 1})",
+        patch=[_remove("spec", "affinity", name, _REQUIRED, number)],
+    )
+    return _OfPod(8, change, edit)
 
 
 # ---------------------------------------------------------------- parts of pods
