@@ -1,7 +1,8 @@
 """In a checkout: the installed package's names for ``app`` and ``extenders``.
 
-A wheel has the modules of both folders in the package ``aiokube_scheduler`` (hatch_build.py), because their own names are
-too common for a shared environment. Plugins and extenders import them by that name, here as well; each module is loaded once.
+A wheel has the modules of both folders in the package ``aiokube_scheduler`` (hatch_build.py), because their own names
+are too common for a shared environment. Plugins and extenders import them by that name, here as well; each module is
+loaded once.
 """
 
 import importlib

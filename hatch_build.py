@@ -24,7 +24,9 @@ def installed_name(module: str) -> str:
 
 
 def rewritten(source: str) -> str:
-    """A module with its imports by their names in a wheel. Raises ValueError for ``import app.x``, which cannot be renamed."""
+    """A module with its imports by their names in a wheel. Raises ValueError for ``import app.x``, which cannot be
+    renamed.
+    """
     lines = source.splitlines(keepends=True)
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):

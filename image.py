@@ -1,8 +1,9 @@
-"""Makes an environment the image's: the program gets its other names, and what never runs is removed; ``python image.py FOLDER``.
+"""Makes an environment the image's (``python image.py FOLDER``): adds the program's other names, removes what never runs.
 
-What is removed: tests of libraries, sources in C and Cython, type stubs, programs of libraries, the part of zstandard that is for
-other Pythons than CPython (12 MB), and the debug information of extension modules (35 MB). Large libraries that are hardly ever imported become zip files, 10 MB for 50:
-kubernetes_asyncio (old auth providers, OpenAPI documents of the embedded cluster) and pygments (of rich).
+What is removed: tests of libraries, sources in C and Cython, type stubs, programs of libraries, the part of zstandard
+that is for other Pythons than CPython (12 MB), and the debug information of extension modules (35 MB). Large libraries
+that are hardly ever imported become zip files, 10 MB for 50: kubernetes_asyncio (old auth providers, OpenAPI documents
+of the embedded cluster) and pygments (of rich).
 """
 
 import py_compile

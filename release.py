@@ -1,7 +1,8 @@
-"""Makes a release: wheel, sdist, chart, plugin of kubectl, SBOM, provenance, checksums and their signature, then images; ``python release.py --help``.
+"""Makes a release: wheel, sdist, chart, plugin of kubectl, SBOM, provenance, checksums and their signature, then
+images; ``python release.py --help``.
 
-Without ``--publish`` nothing leaves this machine: the files are made, and the commands that publish them are printed. ``--check``
-checks the files of a release: checksums, SBOM, provenance and signature.
+Without ``--publish`` nothing leaves this machine: the files are made, and the commands that publish them are printed.
+``--check`` checks the files of a release: checksums, SBOM, provenance and signature.
 """
 
 import hashlib

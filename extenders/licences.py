@@ -4,9 +4,10 @@ Each zone has a licence server with some seats. A pod requests seats like any ex
 
     resources: {requests: {example.com/licence: "1"}}
 
-A scheduler cannot count what several nodes share; this extender can. It rejects the nodes of zones without enough free seats,
-prefers the zone with the largest free part, and binds the pods itself, so that two pods that are scheduled at the same time
-never get the same seat. It learns from a watch of the pods which seats are taken, so a restart loses nothing. Run it with
+A scheduler cannot count what several nodes share; this extender can. It rejects the nodes of zones without enough free
+seats, prefers the zone with the largest free part, and binds the pods itself, so that two pods that are scheduled at
+the same time never get the same seat. It learns from a watch of the pods which seats are taken, so a restart loses
+nothing. Run it with
 
     python -m aiokube_scheduler.extenders.licences --seats zone-0=10 --seats zone-1=4
 
@@ -177,7 +178,8 @@ class ApiServer:
         change: Callable[[str, T], None],
         listed: asyncio.Event,
     ) -> None:
-        """Lists and watches a collection until cancelled; begins again after any error. ``listed`` is set after the first list.
+        """Lists and watches a collection until cancelled; begins again after any error. ``listed`` is set after the
+        first list.
 
         Objects that cannot be read are logged and ignored.
         """
@@ -219,7 +221,9 @@ class ApiServer:
                     return
 
     async def bind(self, namespace: str, pod: str, uid: str, node: str) -> None:
-        """Raises NotBoundError with the API server's words, and aiohttp.ClientError or TimeoutError if it gives no answer."""
+        """Raises NotBoundError with the API server's words, and aiohttp.ClientError or TimeoutError if it gives no
+        answer.
+        """
         body = {
             "apiVersion": "v1",
             "kind": "Binding",

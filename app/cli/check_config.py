@@ -36,8 +36,8 @@ def _check_config(
 ) -> None:
     """Validate configuration FILEs; - is standard input.
 
-    Prints every mistake with its line, or the resulting plugins and extenders of a file. Installed third-party plugins are
-    known. Exits with 1 if the scheduler could not start with one of the files.
+    Prints every mistake with its line, or the resulting plugins and extenders of a file. Installed third-party plugins
+    are known. Exits with 1 if the scheduler could not start with one of the files.
     """
     with explained(registry.RegistryError, FeaturesError):
         version, gates = chosen(given)

@@ -20,9 +20,9 @@ from app.settings.problems import ConfigurationError
 def _convert_config(context: click.Context, file: str) -> None:
     """Write FILE as kubescheduler.config.k8s.io/v1 to standard output; - is standard input.
 
-    FILE holds a scheduler policy (kind: Policy, YAML or JSON) or a KubeSchedulerConfiguration of v1beta1 to v1beta3. Standard
-    error says what has changed, and names each thing that could not be carried over with its line. Exits with 1, and writes
-    nothing, if FILE has mistakes.
+    FILE holds a scheduler policy (kind: Policy, YAML or JSON) or a KubeSchedulerConfiguration of v1beta1 to v1beta3.
+    Standard error says what has changed, and names each thing that could not be carried over with its line. Exits with
+    1, and writes nothing, if FILE has mistakes.
     """
     with explained(registry.RegistryError):
         classes = registry.registry(entry_points(group=registry.GROUP))

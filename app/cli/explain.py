@@ -67,8 +67,8 @@ def _explain(
 ) -> None:
     """Say why a pod is where it is, or why it is pending.
 
-    Asks the running scheduler: its attempts, what each plugin and extender rejected, the best nodes with their scores, and what
-    the pod waits for. Exits with 1 if the scheduler knows nothing of the pod.
+    Asks the running scheduler: its attempts, what each plugin and extender rejected, the best nodes with their scores,
+    and what the pod waits for. Exits with 1 if the scheduler knows nothing of the pod.
     """
     asked = SchedulerTarget(**target)
     with explained(NotAnswered, ConnectionSettingsError):
@@ -82,7 +82,9 @@ def _explain(
 async def _watch(
     target: SchedulerTarget, namespace: str, name: str, output: str, *, bodies: bool = False
 ) -> None:
-    """Shows the story whenever it has changed; on a terminal in place of the last one. Raises NotAnswered at the first time."""
+    """Shows the story whenever it has changed; on a terminal in place of the last one. Raises NotAnswered at the first
+    time.
+    """
     screen = console()
     with (
         Live(console=screen, screen=True, auto_refresh=False)

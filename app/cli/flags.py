@@ -1,7 +1,8 @@
 """kube-scheduler's flags as options of ``run`` (docs/spec/endpoints.md#flags).
 
-Values are parsed as in Go: ``--leader-elect`` and ``--leader-elect=false``, ``-v=2``, ``1m30s``. Every flag of kube-scheduler
-1.36 is accepted, so that its manifests work; flags without effect here are listed with the reason, which is logged.
+Values are parsed as in Go: ``--leader-elect`` and ``--leader-elect=false``, ``-v=2``, ``1m30s``. Every flag of
+kube-scheduler 1.36 is accepted, so that its manifests work; flags without effect here are listed with the reason, which
+is logged.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,8 +1,9 @@
-"""The command ``kube-scheduler``: what ``run`` does, with the command line and the exit statuses of kube-scheduler 1.36.
+"""The command ``kube-scheduler``: what ``run`` does, with the command line and the exit statuses of kube-scheduler
+1.36.
 
-It is the program itself under another name: a link or a copy, which the image has at /usr/local/bin/kube-scheduler. Here it
-differs from ``run`` (docs/spec/endpoints.md#flags): ``--version`` has kube-scheduler's form, booleans take no separate value,
-``--kubeconfig`` is ignored with ``--config``, an address is an IP address, and being
+It is the program itself under another name: a link or a copy, which the image has at /usr/local/bin/kube-scheduler.
+Here it differs from ``run`` (docs/spec/endpoints.md#flags): ``--version`` has kube-scheduler's form, booleans take no
+separate value, ``--kubeconfig`` is ignored with ``--config``, an address is an IP address, and being
 stopped without leader election is a failure. Every mistake is one line and status 1.
 """
 

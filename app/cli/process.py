@@ -70,7 +70,8 @@ def printable_json(value: Any) -> Any:
 
 @contextlib.contextmanager
 def explained(*expected: type[Exception], status: int = 1) -> Iterator[None]:
-    """Reports errors of these types, alone or in exception groups, as click reports its own: ``Error: ...`` and a status.
+    """Reports errors of these types, alone or in exception groups, as click reports its own: ``Error: ...`` and a
+    status.
 
     An error is shown with its text, which must say what is wrong and where.
     """

@@ -78,8 +78,8 @@ def _replay(
 ) -> None:
     """Let a scheduler that was recorded with 'run --record' decide once more, in virtual time, and compare.
 
-    TRACE is the directory of a recording, or one of its files. Nothing is contacted and nothing is waited for. The hash is that of
-    all decisions in their order.
+    TRACE is the directory of a recording, or one of its files. Nothing is contacted and nothing is waited for. The hash
+    is that of all decisions in their order.
 
     With --config, --emulated-version, --feature-gates, --extenders or --plugins, what these make of the recording is
     compared with what the recorded configuration makes of it; what follows from decisions comes from a model of the

@@ -82,8 +82,8 @@ _EXPECTED: Final = (
 def _shadow(context: click.Context, /, config: Path | None, **given: Any) -> None:
     """Judge the decisions of a cluster's scheduler, without writing anything.
 
-    Reads what a scheduler reads, decides every pod when its outcome shows, and counts where the configuration would have
-    decided otherwise and through which plugin. Runs until SIGINT or SIGTERM.
+    Reads what a scheduler reads, decides every pod when its outcome shows, and counts where the configuration would
+    have decided otherwise and through which plugin. Runs until SIGINT or SIGTERM.
     """
     if context.invoked_subcommand is not None:
         return

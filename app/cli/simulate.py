@@ -77,8 +77,8 @@ def _simulate(
 ) -> None:
     """Show where a workload would go in the cluster of a dump, with a configuration.
 
-    Runs the real scheduler on an embedded cluster, both in this process, that is filled with the output of 'kubectl get nodes,pods,... -A -o yaml'
-    or 'kubectl cluster-info dump'. It contacts no cluster.
+    Runs the real scheduler on an embedded cluster, both in this process, that is filled with the output of 'kubectl get
+    nodes,pods,... -A -o yaml' or 'kubectl cluster-info dump'. It contacts no cluster.
 
     Exits with 0 if every pod of the workload gets a node, 1 if some stay pending, 2 if there is no answer.
     """

@@ -31,7 +31,9 @@ Show = Callable[[FeedModel, str], None]
 
 
 async def follow(target: SchedulerTarget, show: Show, *, once: bool) -> None:
-    """Shows each change; with ``once`` the first only. Raises NotAnswered, ConnectionSettingsError if there never was one."""
+    """Shows each change; with ``once`` the first only. Raises NotAnswered, ConnectionSettingsError if there never was
+    one.
+    """
     link, model, after = Link(target, "top"), FeedModel(), ""
     async with contextlib.aclosing(link):
         while True:

@@ -31,7 +31,9 @@ _RESULTS: Final = {"bound": ("✓", "green"), "unschedulable": ("⊘", "yellow")
 
 
 def view(model: FeedModel, label: str, size: tuple[int, int], problem: str = "") -> RenderableType:
-    """Everything, for a width and about a height; nodes are grouped by a label. ``problem``: why it is not up to date."""
+    """Everything, for a width and about a height; nodes are grouped by a label. ``problem``: why it is not up to
+    date.
+    """
     width, height = size
     groups = _by_label(model.nodes.values(), label)
     room = max(_FEWEST_LINES, height - _OTHER_LINES - min(len(groups), _GROUPS))

@@ -35,8 +35,8 @@ _SHOWN: Final = 3
 def _why(*, pod: str, namespace: str | None, **target: Any) -> None:
     """Say in a line why a pod is pending, or of all pending pods who rejects them.
 
-    ``explain`` says all that the scheduler knows about a pod. Without a pod it takes the right to "get" the nonResourceURL
-    /debug/queue.
+    ``explain`` says all that the scheduler knows about a pod. Without a pod it takes the right to "get" the
+    nonResourceURL /debug/queue.
     """
     asked = SchedulerTarget(**target)
     with explained(NotAnswered, ConnectionSettingsError):

@@ -38,8 +38,8 @@ def room_of(
 ) -> Generator[None, None, Room | None]:
     """The room for at most ``most`` copies of a pod on each node. The table must not change at a yield.
 
-    None if it cannot be told row by row: a filter that looks across nodes has a say, or one that reads more than columns
-    (volumes, devices, third-party plugins). Raises SchedulingError.
+    None if it cannot be told row by row: a filter that looks across nodes has a say, or one that reads more than
+    columns (volumes, devices, third-party plugins). Raises SchedulingError.
     """
     memo = framework.memo(pod)
     state = CycleState(memo.local.state)

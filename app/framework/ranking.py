@@ -277,7 +277,9 @@ def _drawn(rng: np.random.Generator, blocks: Rows, chances: Totals) -> tuple[int
 
 
 def _distinct(numbers: Rows, limit: int) -> Rows:
-    """The different ones of numbers from 0 to below ``limit``, ascending: np.unique, faster where the limit is small."""
+    """The different ones of numbers from 0 to below ``limit``, ascending: np.unique, faster where the limit is
+    small.
+    """
     found = np.zeros(limit, bool)
     found[numbers] = True
     return found.nonzero()[0]

@@ -42,8 +42,8 @@ class Route:
         server_hostname: str | None,
         proxy: Proxy | None,
     ) -> None:
-        """``url``: as it is sent, with its escapes. ``headers``: those of every request. ``tls``: True for the system's authorities. ``server_hostname``: the
-        name in the server's certificate, None for the URL's.
+        """``url``: as it is sent, with its escapes. ``headers``: those of every request. ``tls``: True for the system's
+        authorities. ``server_hostname``: the name in the server's certificate, None for the URL's.
 
         Raises ValueError for headers with line breaks, HTTPError for a URL without a host.
         """

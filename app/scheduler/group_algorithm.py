@@ -50,7 +50,8 @@ NO_PREEMPTION: Final = (
 )
 #: From Kubernetes 1.37 on.
 _OF_GROUPS: Final = "pod group preemption: "
-#: What DynamicResources says from 1.37 on of a group without a topology constraint, whether it could free anything or not.
+#: What DynamicResources says from 1.37 on of a group without a topology constraint, whether it could free anything or
+#: not.
 _FREED_CLAIMS: Final = "deallocation and deletion of ResourceClaims completed, "
 _ONGOING: Final = "ongoing preemption on nominated nodes"
 _FOUND: Final = "found a placement for podgroup, preempting {} victims"

@@ -101,7 +101,8 @@ class GroupState:
         self.why = UNSCHEDULABLE
         #: Preemptions that give room to pods that are counted on their nodes, or to the group.
         self.evictions: Final[list[Eviction]] = []
-        #: Why no preemption gives the group enough room, and from Kubernetes 1.37 on also how one does; "" if none was planned.
+        #: Why no preemption gives the group enough room, and from Kubernetes 1.37 on also how one does; "" if none was
+        #: planned.
         self.about_preemption = ""
         #: If a preemption of the whole group gives it enough room: where its pods fit then (nodes by uid).
         self.planned: Mapping[str, str] | None = None

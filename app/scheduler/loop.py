@@ -1,8 +1,9 @@
 """The scheduling loop: pops pods, chooses their nodes, and starts the binding cycles.
 
-Without extenders an attempt is one synchronous step, unless a long search for devices pauses, and pods are tried strictly in
-queue order. With extenders up to ``parallelism`` attempts wait for webhooks at the same time, and each chooses from the node
-table as it is when its last answer has arrived (docs/architecture.md, "Cycles overlap and decide late").
+Without extenders an attempt is one synchronous step, unless a long search for devices pauses, and pods are tried
+strictly in queue order. With extenders up to ``parallelism`` attempts wait for webhooks at the same time, and each
+chooses from the node table as it is when its last answer has arrived (docs/architecture.md, "Cycles overlap and decide
+late").
 """
 
 import asyncio
@@ -54,7 +55,9 @@ class SchedulingLoop:
         parallelism: int,
         limits: Sequence[Limiter],
     ) -> None:
-        """``parallelism``: attempts that may wait for extenders at the same time. No attempt starts beyond any of ``limits``."""
+        """``parallelism``: attempts that may wait for extenders at the same time. No attempt starts beyond any of
+        ``limits``.
+        """
         self._state: Final = parts.state
         self._pods: Final = pods
         self._groups: Final = groups
@@ -120,7 +123,9 @@ class SchedulingLoop:
             self._running = False
 
     def _pop(self) -> QueuedPod | None:
-        """The first pod that need not wait for an extender or a slot; with a single slot all pods wait, to keep their order."""
+        """The first pod that need not wait for an extender or a slot; with a single slot all pods wait, to keep their
+        order.
+        """
         room = self._slots.has_room
         if self._in_order and not room:
             return None

@@ -2,9 +2,10 @@
 
 See docs/spec/endpoints.md#authentication.
 
-A client certificate of the given authority names the user. A bearer token is reviewed by the API server (TokenReview); an
-unknown token is rejected with 401. Any other client is ``system:anonymous``. Access to anything except the health endpoints is
-reviewed too (SubjectAccessReview). Answers are cached for some seconds; the cache has hashes of the tokens, not the tokens.
+A client certificate of the given authority names the user. A bearer token is reviewed by the API server (TokenReview);
+an unknown token is rejected with 401. Any other client is ``system:anonymous``. Access to anything except the health
+endpoints is reviewed too (SubjectAccessReview). Answers are cached for some seconds; the cache has hashes of the
+tokens, not the tokens.
 """
 
 import asyncio

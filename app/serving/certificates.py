@@ -1,4 +1,6 @@
-"""The certificate that the endpoints have where none is given. Apart from TLS itself, because its library takes long to import."""
+"""The certificate that the endpoints have where none is given. Apart from TLS itself, because its library takes long to
+import.
+"""
 
 import datetime as dt
 import ipaddress

@@ -1,8 +1,9 @@
 """Accepts connections to the endpoints and limits their number, in total and by source address, and their time.
 
-At the limit a new connection replaces the oldest one that serves no request. So a client that holds connections open, in the
-TLS handshake, in the headers of a request or idle, does not lock out others such as probes. The timeouts are those of
-Kubernetes: HEAD_SECONDS for the handshake and for the headers of the first request, IDLE_SECONDS between two requests.
+At the limit a new connection replaces the oldest one that serves no request. So a client that holds connections open,
+in the TLS handshake, in the headers of a request or idle, does not lock out others such as probes. The timeouts are
+those of Kubernetes: HEAD_SECONDS for the handshake and for the headers of the first request, IDLE_SECONDS between two
+requests.
 """
 
 import asyncio

@@ -24,7 +24,9 @@ _STEP: Final = 2000
 
 
 class Mismatch(msgspec.Struct, frozen=True):
-    """Names of nodes or uids of pods. ``missed``: only the watch has them; ``redundant``: only the scheduler has them."""
+    """Names of nodes or uids of pods. ``missed``: only the watch has them; ``redundant``: only the scheduler has
+    them.
+    """
 
     missed: tuple[str, ...]
     redundant: tuple[str, ...]

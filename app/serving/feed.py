@@ -1,8 +1,9 @@
 """Serves ``/debug/feed``: the feed of the running scheduler, as server-sent events (docs/dashboard.md).
 
-The feed is computed at most once per INTERVAL, by the listener that asks first, and sent to all. A listener has no buffer of its
-own but a position in the changes that the feed keeps: one that is too slow for them gets a snapshot. An answer ends after
-FEED_SECONDS, so that the limits of time and the checks of access hold as for any request; clients continue with Last-Event-ID.
+The feed is computed at most once per INTERVAL, by the listener that asks first, and sent to all. A listener has no
+buffer of its own but a position in the changes that the feed keeps: one that is too slow for them gets a snapshot. An
+answer ends after FEED_SECONDS, so that the limits of time and the checks of access hold as for any request; clients
+continue with Last-Event-ID.
 """
 
 import asyncio

@@ -18,7 +18,9 @@ def bad_request(message: str) -> NoReturn:
 
 
 async def body_of(request: web.Request) -> bytes:
-    """The body of a request. Raises RequestRejected when it is malformed, HTTPRequestEntityTooLarge when it is too large."""
+    """The body of a request. Raises RequestRejected when it is malformed, HTTPRequestEntityTooLarge when it is too
+    large.
+    """
     try:
         return await request.read()
     except web.RequestPayloadError:

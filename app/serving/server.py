@@ -120,8 +120,8 @@ async def _accepting(
 def guarded(connections: Connections, metrics: ServingMetrics) -> Middleware:
     """The outer middleware: turns exceptions into answers, and limits the time.
 
-    An unexpected exception is logged, counted and answered with 500. If the answer cannot be sent within REQUEST_SECONDS after
-    the request's headers, the connection is closed.
+    An unexpected exception is logged, counted and answered with 500. If the answer cannot be sent within
+    REQUEST_SECONDS after the request's headers, the connection is closed.
     """
 
     @web.middleware

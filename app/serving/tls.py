@@ -1,7 +1,7 @@
 """TLS of the server: a certificate from files, which may change at run time, or a self-signed one made in memory.
 
-The files are checked when a connection is made, at most every few seconds. If changed files cannot be used, the previous
-certificate stays in use and the error is logged once.
+The files are checked when a connection is made, at most every few seconds. If changed files cannot be used, the
+previous certificate stays in use and the error is logged once.
 """
 
 import asyncio

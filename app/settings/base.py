@@ -26,8 +26,8 @@ V1: Final = "kubescheduler.config.k8s.io/v1"
 class Model(BaseModel):
     """Frozen, without unknown fields; in files names are camelCase and case-sensitive. Null means absent, as in Go.
 
-    Defaults that are models are made by ``model_construct``: nothing is to be validated, and making an instance otherwise builds a
-    validator for its model alone when the process starts.
+    Defaults that are models are made by ``model_construct``: nothing is to be validated, and making an instance
+    otherwise builds a validator for its model alone when the process starts.
     """
 
     model_config = ConfigDict(

@@ -73,10 +73,12 @@ class ExtenderOptions(Model):
     url_prefix: Str = ""
     """The urlPrefix of the extender in the first document; required."""
     serial: Bool | None = None
-    """True: decide about one pod after the other where it filters or prioritizes, and never have two calls in flight. False: let
-    calls overlap. Default: one pod after the other while it leaves just one of the nodes it is shown."""
+    """True: decide about one pod after the other where it filters or prioritizes, and never have two calls in flight.
+    False: let calls overlap. Default: one pod after the other while it leaves just one of the nodes it is shown."""
     parallelism: Int32 = 0
-    """About how many pods its server is called at the same time, bindings included. Default: 0, as many as it is found to take."""
+    """About how many pods its server is called at the same time, bindings included. Default: 0, as many as it is found
+    to take.
+    """
     bearer_token_file: Str = ""
     """Path of a file whose content is sent as a bearer token; read again when it changes. Default: none."""
     breaker: BreakerOptions = BreakerOptions.model_construct()
@@ -92,8 +94,8 @@ class ExtenderOptions(Model):
     group_verb: Str = ""
     """Called once for all waiting pods of a group, instead of filter and prioritize for each. Default: not called."""
     answers_for_template: Bool = False
-    """Use what it answers about a pod for the pods of the same group with an equal spec, and do not call it about those. Not for
-    an extender that reserves. Default: false."""
+    """Use what it answers about a pod for the pods of the same group with an equal spec, and do not call it about
+    those. Not for an extender that reserves. Default: false."""
     shadow: Bool = False
     """Call it in the background and compare its answers with the decisions, without obeying them. Default: false."""
     dry_run: DryRunOptions = DryRunOptions.model_construct()

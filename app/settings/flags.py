@@ -2,8 +2,8 @@
 
 See docs/spec/configuration.md#decoding, docs/spec/endpoints.md#flags.
 
-Flags of leader election override the file. The deprecated flags apply only without a file, except ``--kubeconfig``, which also
-applies if the file names none; kube-scheduler would ignore it.
+Flags of leader election override the file. The deprecated flags apply only without a file, except ``--kubeconfig``,
+which also applies if the file names none; kube-scheduler would ignore it.
 """
 
 from collections.abc import Iterator, Mapping

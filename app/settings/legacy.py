@@ -1,9 +1,9 @@
 """Converts files of v1beta1, v1beta2 and v1beta3 to v1 before they are checked.
 
-The conversion preserves the meaning: the old default weights, the old scoring plugins (now strategies of NodeResourcesFit),
-disabled plugins. Each field that has changed or was removed gives a warning with what to write instead. Values with an
-unexpected shape are left as they are, because later checks report them. The origin of moved values is recorded, so that
-later checks name the place in the user's file.
+The conversion preserves the meaning: the old default weights, the old scoring plugins (now strategies of
+NodeResourcesFit), disabled plugins. Each field that has changed or was removed gives a warning with what to write
+instead. Values with an unexpected shape are left as they are, because later checks report them. The origin of moved
+values is recorded, so that later checks name the place in the user's file.
 """
 
 from collections.abc import Iterator, Mapping

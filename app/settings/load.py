@@ -184,7 +184,9 @@ class Settings(msgspec.Struct, frozen=True):
         )
 
     def ignored_by_scheduler(self, profile: str) -> frozenset[str]:
-        """The resources that some extender checks instead of NodeResourcesFit in the profile with this scheduler name."""
+        """The resources that some extender checks instead of NodeResourcesFit in the profile with this scheduler
+        name.
+        """
         return frozenset(
             resource.name
             for extender, options in self.extenders

@@ -185,7 +185,9 @@ class KubeSchedulerProfile(Model):
     """A scheduler name that pods may request, with its plugins."""
 
     scheduler_name: Str = ""
-    """Pods with this ``spec.schedulerName`` are scheduled by the profile. Default: default-scheduler, with one profile."""
+    """Pods with this ``spec.schedulerName`` are scheduled by the profile. Default: default-scheduler, with one
+    profile.
+    """
     percentage_of_nodes_to_score: Int32 | None = None
     """Overrides the field of the same name at the top. Default: that one."""
     plugins: Plugins = Plugins.model_construct()

@@ -1,8 +1,8 @@
 """Resolves the plugins of each extension point, their order and weights.
 
 First the user's sets are merged with the default ones, then multiPoint is expanded to the extension points, both as in
-kube-scheduler 1.36 (docs/spec/configuration.md#merging-with-the-defaults). What each plugin implements is an argument. All
-mistakes of all profiles are reported together, with the texts of kube-scheduler's start-up errors.
+kube-scheduler 1.36 (docs/spec/configuration.md#merging-with-the-defaults). What each plugin implements is an argument.
+All mistakes of all profiles are reported together, with the texts of kube-scheduler's start-up errors.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -273,7 +273,8 @@ def score_weights(
 def overflows(weights: Iterable[int]) -> bool:
     """Whether the best possible total score leaves the range that kube-scheduler can add up.
 
-    It works out how much room each weight, in order, has left in 64 bits: a total below zero leaves none for the next one.
+    It works out how much room each weight, in order, has left in 64 bits: a total below zero leaves none for the next
+    one.
     """
     total = 0
     for weight in weights:

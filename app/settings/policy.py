@@ -1,7 +1,8 @@
 """Converts a scheduler policy (``kind: Policy``, gone since Kubernetes 1.23) to v1, for ``convert-config``.
 
-Predicates become the plugins that filter, priorities the plugins that score, with the meaning of Kubernetes 1.22: a list
-that is given is complete, one that is absent means the defaults of that time. What v1 does not have is named in a warning.
+Predicates become the plugins that filter, priorities the plugins that score, with the meaning of Kubernetes 1.22: a
+list that is given is complete, one that is absent means the defaults of that time. What v1 does not have is named in a
+warning.
 """
 
 import itertools

@@ -1,7 +1,7 @@
 """Problems of a configuration and their places in the file.
 
-A rule yields a ``Finding``: a path into the configuration and kube-scheduler's text. A ``Locator`` has the lines of the file
-and converts findings into ``Problem`` values, which are reported.
+A rule yields a ``Finding``: a path into the configuration and kube-scheduler's text. A ``Locator`` has the lines of the
+file and converts findings into ``Problem`` values, which are reported.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -31,7 +31,9 @@ class Finding(NamedTuple):
     path: Path
     message: str
     near: Path = ()
-    """Where to point when ``path`` itself is absent from the file, for example the verb that a missing weight belongs to."""
+    """Where to point when ``path`` itself is absent from the file, for example the verb that a missing weight belongs
+    to.
+    """
 
 
 Findings = Iterator[Finding]
@@ -96,9 +98,9 @@ def _nearest(path: Path, table: Mapping[Path, T]) -> T | None:
 class Locator(msgspec.Struct, frozen=True):
     """Finds the place in the file of any path of one document.
 
-    A file of an older version is converted before it is checked. ``origins`` has the place in the file of each subtree that
-    the conversion moved, so that problems name what the user wrote; ``causes`` has, for each subtree that it generated, the
-    place that caused it, so that problems point there.
+    A file of an older version is converted before it is checked. ``origins`` has the place in the file of each subtree
+    that the conversion moved, so that problems name what the user wrote; ``causes`` has, for each subtree that it
+    generated, the place that caused it, so that problems point there.
     """
 
     marks: Mapping[Path, Mark]

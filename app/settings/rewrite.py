@@ -33,7 +33,9 @@ class Rewrite:
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         self._places: Final[dict[int, tuple[Path, Any]]] = {}
-        """By identity: the path in the file, and the mapping or list itself, which is kept so that no other gets its identity."""
+        """By identity: the path in the file, and the mapping or list itself, which is kept so that no other gets its
+        identity.
+        """
         self._made: Final[dict[int, tuple[Path, Any]]] = {}
         """As above, for generated ones: the path in the file that caused it."""
         self.value: Final[dict[str, Any]] = self._copied(document, ())

@@ -1,7 +1,8 @@
 """Converts plain values to models, and reports all mistakes of shape together.
 
-Pydantic finds the mistakes; here they get kube-scheduler's texts and hints. Then the wrong parts are removed and the rest is
-decoded again, so that the rules about values (``app.settings.validation``) apply to everything that can be decoded.
+Pydantic finds the mistakes; here they get kube-scheduler's texts and hints. Then the wrong parts are removed and the
+rest is decoded again, so that the rules about values (``app.settings.validation``) apply to everything that can be
+decoded.
 """
 
 import copy

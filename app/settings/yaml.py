@@ -1,8 +1,8 @@
 """Parses YAML or JSON text: ``read_documents`` with the line and column of each value, ``load_documents`` quickly.
 
-PyYAML composes the nodes; scalars are resolved as kube-scheduler's reader does (YAML 1.1 booleans and octals, no dates, no
-base-60 numbers). For configuration the values have only JSON's types, duplicate keys are mistakes, and escaped surrogates are
-read as in Go. What aliases repeat is limited.
+PyYAML composes the nodes; scalars are resolved as kube-scheduler's reader does (YAML 1.1 booleans and octals, no dates,
+no base-60 numbers). For configuration the values have only JSON's types, duplicate keys are mistakes, and escaped
+surrogates are read as in Go. What aliases repeat is limited.
 """
 
 import json

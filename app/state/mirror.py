@@ -1,9 +1,9 @@
 """A second SchedulerState that follows a scheduler's: questions are tried there, and the scheduler notices nothing.
 
-It is not a copy of arrays, which would have to be made for each question, but a state of its own that changes through its own
-door. Before a question it is brought up to date: only the rows of the node table that have changed since, and the kinds of objects
-that have. After it, what the question has changed is taken back. So what its frameworks keep for templates stays valid, and
-a question costs what changes (docs/decisions/0049-questions-on-a-mirror.md).
+It is not a copy of arrays, which would have to be made for each question, but a state of its own that changes through
+its own door. Before a question it is brought up to date: only the rows of the node table that have changed since, and
+the kinds of objects that have. After it, what the question has changed is taken back. So what its frameworks keep for
+templates stays valid, and a question costs what changes (docs/decisions/0049-questions-on-a-mirror.md).
 """
 
 import functools
@@ -46,7 +46,8 @@ class Mirror:
         self._nominated: Final[dict[str, tuple[Pod, str]]] = {}
         #: Allocations of devices in flight, by uid of the claim.
         self._in_flight: Final[dict[str, Any]] = {}
-        #: What the objects were that have been changed here, by kind and key (for pods the uid); the first change is first.
+        #: What the objects were that have been changed here, by kind and key (for pods the uid); the first change is
+        #: first.
         self._before: Final[dict[tuple[type, str], Any]] = {}
         #: The same as they are now.
         self._now: Final[dict[tuple[type, str], Any]] = {}

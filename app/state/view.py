@@ -214,7 +214,9 @@ class DryRunView(View):
         self._move(_Moves(batch, chosen, positions, 1))
 
     def add_copies(self, batch: PodBatch, numbers: Int64) -> None:
-        """Adds so many copies (int64[n]) of the one pod of a batch to each row. Its columns count; ``pods`` has it once."""
+        """Adds so many copies (int64[n]) of the one pod of a batch to each row. Its columns count; ``pods`` has it
+        once.
+        """
         at = np.flatnonzero(numbers)
         self._move(_Moves(batch, np.zeros(len(at), np.intp), at, numbers[at]))
 

@@ -5,8 +5,8 @@
 
     run(make_app(filter=suits, prioritize=score), port=8888)
 
-Functions may be plain or ``async``. They raise Refusal to answer with an error that schedulers show. An invalid request is
-answered with 400, any other exception of a function with 500, both with the reason in the body.
+Functions may be plain or ``async``. They raise Refusal to answer with an error that schedulers show. An invalid request
+is answered with 400, any other exception of a function with 500, both with the reason in the body.
 """
 
 import functools

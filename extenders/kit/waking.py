@@ -5,7 +5,8 @@
     async with Scheduler("https://aiokube-scheduler.kube-system.svc:10259", ca=SERVICE_ACCOUNT_CA) as scheduler:
         await scheduler.wake(resource="example.com/licence")
 
-The service account needs the verb ``post`` on the non-resource URL ``/extenders/requeue``. kube-scheduler has no such endpoint.
+The service account needs the verb ``post`` on the non-resource URL ``/extenders/requeue``. kube-scheduler has no such
+endpoint.
 """
 
 import ssl

@@ -4,9 +4,9 @@ A block is a set of nodes with a fast network between them. A file says which no
 
     {"node-1": "block-a", "node-2": "block-a", "node-3": "block-b"}
 
-A group is asked about with one call. It gets the free block with the most candidates, and all of its pods have to run there. A block
-is free again when no pod of the group is left: when the scheduler gives up the placements (``release``), or after an hour in which
-it was not asked about the group. Pods without a group are not asked about. Run it with
+A group is asked about with one call. It gets the free block with the most candidates, and all of its pods have to run
+there. A block is free again when no pod of the group is left: when the scheduler gives up the placements (``release``),
+or after an hour in which it was not asked about the group. Pods without a group are not asked about. Run it with
 
     python -m aiokube_scheduler.extenders.python.blocks --port 8888 blocks.json
 

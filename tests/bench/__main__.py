@@ -129,7 +129,8 @@ def main(
 ) -> None:
     """Measure how fast a scheduler binds a backlog of pods, and what that costs.
 
-    The scheduler runs in one process, the embedded cluster in another. Each round prints a summary and a line of JSON; with
+    The scheduler runs in one process, the embedded cluster in another. Each round prints a summary and a line of JSON;
+    with
     --output json there is one line of JSON for each scheduler at the end, with the medians of its rounds.
     """
     schedulers = {"ours": ours} | ({"theirs": theirs} if theirs else {})

@@ -1,7 +1,7 @@
 """The devices that are measured, and the claims for them (KEP-4381).
 
-Every pod has a claim of its own, which is made with it: kube-controller-manager, which makes claims from templates, may not be
-there.
+Every pod has a claim of its own, which is made with it: kube-controller-manager, which makes claims from templates, may
+not be there.
 """
 
 from collections.abc import Iterator

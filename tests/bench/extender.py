@@ -1,4 +1,5 @@
-"""``python -m tests.bench.extender``: passes every node, at once, after a delay, or never; or crashes, or fails in other ways.
+"""``python -m tests.bench.extender``: passes every node, at once, after a delay, or never; or crashes, or fails in
+other ways.
 
 It finds the node names by scanning the bytes, so that what is measured is the scheduler and not this program.
 """
@@ -22,7 +23,9 @@ _MAX_BODY: Final = 1 << 30
 FAILING: Final = ("never", "crash", "nonsense", "error", "hangup", "turns")
 """The ways in which it fails; ``crash``: the process ends at the first request; ``turns``: by ``TURNS``."""
 TURNS: Final = ((40.0, ""), (45.0, "never"), (50.0, "nonsense"), (55.0, "error"), (60.0, "hangup"))
-"""How it fails (not at all at first) up to each of these sixtieths of a cycle, which is a minute by the clock or shorter."""
+"""How it fails (not at all at first) up to each of these sixtieths of a cycle, which is a minute by the clock or
+shorter.
+"""
 _NONSENSE: Final = (
     b"\x00\xff nonsense",
     b'{"NodeNames": 7, "Nodes": [[]], "FailedNodes": "x"}',

@@ -1,7 +1,8 @@
 """``python -m tests.bench.listeners``: follows the feed of a scheduler as often as many open pages would.
 
-It reads the bytes and looks at nothing but the number of the last event, so that it takes little from the scheduler's processor.
-It prints ``all listeners hear`` when each has had an event, and how much it was sent when it is asked to end.
+It reads the bytes and looks at nothing but the number of the last event, so that it takes little from the scheduler's
+processor. It prints ``all listeners hear`` when each has had an event, and how much it was sent when it is asked to
+end.
 """
 
 import argparse

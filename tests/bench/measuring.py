@@ -283,7 +283,9 @@ async def _until(
     bindings: "_Bindings",
     scheduler: Child,
 ) -> None:
-    """Returns when every binding was seen; reads the scheduler's usage meanwhile. Raises what a task beside it raises."""
+    """Returns when every binding was seen; reads the scheduler's usage meanwhile. Raises what a task beside it
+    raises.
+    """
     while not following.done():
         await asyncio.wait([following], timeout=_PEEK_SECONDS)
         bindings.note(usage(scheduler.pid))

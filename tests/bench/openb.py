@@ -1,13 +1,14 @@
 """``python -m tests.bench.openb``: the experiment of "Beware of Fragmentation" (USENIX ATC '23) with this scheduler.
 
-GPU nodes, and pods with parts of a GPU or whole ones in random order until they ask for 130 percent of all GPUs. They come
-one by one, none goes, one that does not fit is dropped. Printed is the percent of the GPUs that is allocated when the pods
-that have come ask for 90 to 130 percent. Each pod takes the way of any pod: the state's door, the queue, the cycle of a pod.
+GPU nodes, and pods with parts of a GPU or whole ones in random order until they ask for 130 percent of all GPUs. They
+come one by one, none goes, one that does not fit is dropped. Printed is the percent of the GPUs that is allocated when
+the pods that have come ask for 90 to 130 percent. Each pod takes the way of any pod: the state's door, the queue, the
+cycle of a pod.
 
-How the list is made to ask for 130 percent is that of the authors' simulator: pods are drawn from the list in addition, or
-taken out of it, at random. The nodes' names are in random order, which decides among equal scores. The orders of a seed are
-others than theirs; those of the nodes are, for ten seeds in a row from the first one on, ten rotations of one, so that the mean
-does not depend on which nodes happen to be first.
+How the list is made to ask for 130 percent is that of the authors' simulator: pods are drawn from the list in addition,
+or taken out of it, at random. The nodes' names are in random order, which decides among equal scores. The orders of a
+seed are others than theirs; those of the nodes are, for ten seeds in a row from the first one on, ten rotations of one,
+so that the mean does not depend on which nodes happen to be first.
 """
 
 import contextlib
@@ -122,8 +123,8 @@ def machines_of(file: Path) -> list[Machine]:
 def shapes_of(file: Path) -> list[Shape]:
     """The pods, by name. Raises Mistake.
 
-    Columns may be missing, and fields empty: without memory_mib a pod asks for no memory, without gpu_milli for whole GPUs, and
-    without gpu_spec for any model. A pod without a GPU takes any node, whatever model it names.
+    Columns may be missing, and fields empty: without memory_mib a pod asks for no memory, without gpu_milli for whole
+    GPUs, and without gpu_spec for any model. A pod without a GPU takes any node, whatever model it names.
     """
     named = {}
     for line, row in _rows(file, ("name", "cpu_milli", "num_gpu")):
@@ -234,7 +235,9 @@ class Experiment:
         self._made: Final[dict[Shape, Pod]] = {}
 
     def run(self) -> dict[int, float]:
-        """The percent of GPUs allocated by load, a percent: the mean of what follows the pods whose load rounds to it."""
+        """The percent of GPUs allocated by load, a percent: the mean of what follows the pods whose load rounds to
+        it.
+        """
         asked = allocated = 0
         by_load: dict[int, list[int]] = {}
         for number, shape in enumerate(self._shapes):

@@ -1,4 +1,6 @@
-"""Draws the courses of tests.bench.openb as SVG: the percent of GPUs allocated over the percent that the pods have asked for."""
+"""Draws the courses of tests.bench.openb as SVG: the percent of GPUs allocated over the percent that the pods have
+asked for.
+"""
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,9 @@
-"""The policies of tests.bench.openb, each a plugin as third parties write them; FGD and BestFit are those of docs/examples/gpu.
+"""The policies of tests.bench.openb, each a plugin as third parties write them; FGD and BestFit are those of
+docs/examples/gpu.
 
-Formulas: "Beware of Fragmentation: Scheduling GPU-Sharing Workloads with Fragmentation Gradient Descent" (USENIX ATC '23),
-section 6.1, as its authors' simulator computes them (hkust-adsl/kubernetes-scheduler-simulator, pkg/simulator/plugin).
+Formulas: "Beware of Fragmentation: Scheduling GPU-Sharing Workloads with Fragmentation Gradient Descent" (USENIX ATC
+'23), section 6.1, as its authors' simulator computes them (hkust-adsl/kubernetes-scheduler-simulator,
+pkg/simulator/plugin).
 """
 
 import sys
@@ -80,7 +82,8 @@ class DotProduct(_OfGpus):
 
 
 class GpuClustering(_OfGpus):
-    """Prefers nodes with pods that ask for GPUs alike, then idle ones, and among alike ones those with the least GPU left.
+    """Prefers nodes with pods that ask for GPUs alike, then idle ones, and among alike ones those with the least GPU
+    left.
 
     Xiao et al., "Gandiva" (OSDI '18).
     """

@@ -172,8 +172,8 @@ def _ratio(ours: Sequence[Result], theirs: Sequence[Result], field: str) -> floa
 def medians(results: Sequence[Result]) -> dict[str, Any]:
     """What a program reads: the load, and the medians of the rounds; None without figures.
 
-    ``seconds`` lie between the start of the scheduler's process and the last binding. All pods exist before that start: p50 and
-    p99 are the milliseconds from it to half of the bindings, and to 99 of 100.
+    ``seconds`` lie between the start of the scheduler's process and the last binding. All pods exist before that start:
+    p50 and p99 are the milliseconds from it to half of the bindings, and to 99 of 100.
     """
     first = results[0]
     load = {name: getattr(first, name) for name in ("shape", "nodes", "pods", "existing")}

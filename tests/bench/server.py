@@ -1,4 +1,6 @@
-"""``python -m tests.bench.server``: the embedded cluster under a benchmark, filled in its own process before it listens."""
+"""``python -m tests.bench.server``: the embedded cluster under a benchmark, filled in its own process before it
+listens.
+"""
 
 import asyncio
 import gc

@@ -1,11 +1,13 @@
-"""``python -m tests.bench.shadow agreement``, ``... burst`` and ``... cost``: a shadow beside another scheduler; prints JSON.
+"""``python -m tests.bench.shadow agreement``, ``... burst`` and ``... cost``: a shadow beside another scheduler; prints
+JSON.
 
-``agreement`` lets a scheduler decide mixed pods with churn, preemption, taints, volumes and devices, and reports the shadow's
-classes, its lag and its requests; with ``--alone`` what the scheduler does without a shadow. ``burst`` lets it decide a backlog,
-beside a shadow of the same configuration and one that packs nodes. ``cost`` compares the memory and
+``agreement`` lets a scheduler decide mixed pods with churn, preemption, taints, volumes and devices, and reports the
+shadow's classes, its lag and its requests; with ``--alone`` what the scheduler does without a shadow. ``burst`` lets it
+decide a backlog, beside a shadow of the same configuration and one that packs nodes. ``cost`` compares the memory and
 the CPU time of a shadow with those of a standby, and measures both at a rate of decisions.
 
-With $KUBEBUILDER_ASSETS a real API server and its kube-scheduler are used, else the embedded cluster and this scheduler.
+With $KUBEBUILDER_ASSETS a real API server and its kube-scheduler are used, else the embedded cluster and this
+scheduler.
 """
 
 import asyncio
@@ -299,8 +301,8 @@ def _kinds(common_times: int) -> list[Callable[[Object, int], None]]:
 
 
 _SIMPLE: Final = ("plain", "selecting", "tolerating", "zones", "large")
-#: How often the common kinds come for each time that the rare ones do. kube-scheduler binds 100 pods a second to 5000 nodes only if
-#: all of them are simple.
+#: How often the common kinds come for each time that the rare ones do. kube-scheduler binds 100 pods a second to 5000
+#: nodes only if all of them are simple.
 _MIXES: Final = {
     "hard": tuple(_kinds(3)),
     "light": tuple(_kinds(12)),

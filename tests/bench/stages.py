@@ -1,8 +1,8 @@
 """``python -m tests.bench.stages``: what each stage of a pod's way costs in this process, without an API server.
 
-For each number of nodes: CPU time and bytes per object of the lists, CPU time of each watch line of a bound pod's life, and of
-a decision about a pod of a known template with the assumption that follows. Nothing else runs, so that the figures are lower
-bounds of what the scheduler's process needs for these stages.
+For each number of nodes: CPU time and bytes per object of the lists, CPU time of each watch line of a bound pod's life,
+and of a decision about a pod of a known template with the assumption that follows. Nothing else runs, so that the
+figures are lower bounds of what the scheduler's process needs for these stages.
 """
 
 import gc

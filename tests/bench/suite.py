@@ -1,4 +1,6 @@
-"""``python -m tests.bench.suite``; ``make bench-suite SUITE='...'``: several workloads, and their ratios in one table."""
+"""``python -m tests.bench.suite``; ``make bench-suite SUITE='...'``: several workloads, and their ratios in one
+table.
+"""
 
 import json
 import re
@@ -73,8 +75,8 @@ def main(
 ) -> None:
     """Measure a scheduler with every workload of a file, and print a table in Markdown.
 
-    Pods/s and CPU a pod count from the first binding on; where that comes late, as with preemption, read the time of the last
-    binding and the CPU in all, which count from the start of the process.
+    Pods/s and CPU a pod count from the first binding on; where that comes late, as with preemption, read the time of
+    the last binding and the CPU in all, which count from the start of the process.
     With --output json there is one line of JSON for each workload and scheduler instead. Fails if a pod was not bound.
     """
     schedulers = {"ours": ours} | ({"theirs": theirs} if theirs else {})

@@ -144,7 +144,9 @@ def measured_pod(number: int, shape: str, gangs: Gangs = GANGS) -> Object:
 
 
 def existing_pod(number: int, *, nodes: int, shape: str, apart_every: int = 0) -> Object:
-    """A pod that runs already, on one of the nodes in turn; each ``apart_every``-th keeps away from others of its group."""
+    """A pod that runs already, on one of the nodes in turn; each ``apart_every``-th keeps away from others of its
+    group.
+    """
     labels = {"app": f"app-{number % _FAMILIES}", MADE: "existing"}
     pod = _pod(f"old-{number:06d}", labels, cpu="900m" if shape == "preemption" else "100m")
     pod["spec"]["nodeName"] = f"node-{number % nodes:05d}"
@@ -164,7 +166,8 @@ def existing_count(asked: int, *, nodes: int, shape: str) -> int:
 def surroundings(shape: str, *, nodes: int, pods: int, gangs: Gangs = GANGS) -> Iterator[Object]:
     """What there has to be beside nodes and measured pods.
 
-    The classes of preemption; devices, volumes and their claims; pod groups; as many pods as are measured that wait for good.
+    The classes of preemption; devices, volumes and their claims; pod groups; as many pods as are measured that wait for
+    good.
     """
     if shape == "gang":
         yield from gangs.groups(pods)
@@ -240,7 +243,9 @@ def _waiting_pod(number: int, shape: str) -> Object:
 
 
 def churned(number: int) -> Iterator[Object]:
-    """What comes and goes every second of the shape ``churn``: a node without room, a pod that fits nowhere, and a service."""
+    """What comes and goes every second of the shape ``churn``: a node without room, a pod that fits nowhere, and a
+    service.
+    """
     labels, name = {MADE: "churn"}, f"churn-{number}"
     nothing = {"cpu": "0", "memory": "0", "pods": "0"}
     yield {

@@ -1,4 +1,6 @@
-"""Prints what a pod passes on its way and what the code of app consists of, or records it: ``python -m tests.figures``."""
+"""Prints what a pod passes on its way and what the code of app consists of, or records it: ``python -m
+tests.figures``.
+"""
 
 import argparse
 import sys

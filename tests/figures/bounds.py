@@ -7,7 +7,8 @@ from typing import Final
 
 BOUNDS: Final = Path(__file__).with_name("bounds.json")
 
-#: How many times its bound a number of changes may be: the order of sets, which differs from process to process, counts a little.
+#: How many times its bound a number of changes may be: the order of sets, which differs from process to process, counts
+#: a little.
 _SLACK: Final = 1.01
 
 

@@ -1,4 +1,6 @@
-"""Counts what the code of app consists of: classes, names, mentions, lines, circles. Reads files, imports none of them."""
+"""Counts what the code of app consists of: classes, names, mentions, lines, circles. Reads files, imports none of
+them.
+"""
 
 import ast
 import io
@@ -195,7 +197,9 @@ def _twice(of: Iterable[Module]) -> Count:
 
 
 def circles(of: Collection[Module]) -> list[list[str]]:
-    """The sets of files that import each other, in a circle or through others; by import statements anywhere in them."""
+    """The sets of files that import each other, in a circle or through others; by import statements anywhere in
+    them.
+    """
     by_name = {module.dotted: module.path for module in of}
     imported = {
         module.path: {by_name[name] for name in module.imports(by_name)} - {module.path}

@@ -1,7 +1,8 @@
-"""Follows pods through a whole Scheduler and counts what they pass: modules, functions, and changes from one to another.
+"""Follows pods through a whole Scheduler and counts what they pass: modules, functions, and changes from one to
+another.
 
-Each way begins with a line of the pod watch and ends when nothing is left to do, on virtual time, against an API server that
-agrees to everything. The templates of the pods are known: such a pod has been bound before.
+Each way begins with a line of the pod watch and ends when nothing is left to do, on virtual time, against an API server
+that agrees to everything. The templates of the pods are known: such a pod has been bound before.
 """
 
 import asyncio

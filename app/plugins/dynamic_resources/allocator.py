@@ -81,7 +81,8 @@ class _Answer(NamedTuple):
 class _Kind:
     """Nodes with the same answer. ``multi_node`` has the multi-node pools that they see.
 
-    ``search``: one that has not finished yet, for the usage in ``stamp``; ``spent``: the seconds that it has taken so far.
+    ``search``: one that has not finished yet, for the usage in ``stamp``; ``spent``: the seconds that it has taken so
+    far.
     """
 
     __slots__ = ("answer", "multi_node", "search", "spent", "stamp")

@@ -150,7 +150,9 @@ class ClaimBinder:
         pod: Pod,
         effects: Effects,
     ) -> ResourceClaim:
-        """Writes and stores a claim. Pods that share one write it one after another: each begins with what the last one wrote."""
+        """Writes and stores a claim. Pods that share one write it one after another: each begins with what the last one
+        wrote.
+        """
         uid = claim.uid
         while uid in self._being_written:
             await effects.sleep(_LOOK_SECONDS)
@@ -267,7 +269,8 @@ class ClaimBinder:
     async def _drop(self, claim: ResourceClaim, pod: Pod, effects: Effects) -> None:
         """Removes the pod's reservation.
 
-        If a write fails, the claim is read: the pod's next attempt must not rely on a reservation that a late write removes.
+        If a write fails, the claim is read: the pod's next attempt must not rely on a reservation that a late write
+        removes.
         """
         failure = SchedulingError(f"claim {claim.key} is still reserved for pod {pod.key}")
         for attempt in range(_ATTEMPTS):
@@ -333,7 +336,9 @@ class ClaimBinder:
 
 
 def _check_devices(claim: ResourceClaim, decided: ResourceClaim) -> None:
-    """Raises SchedulingError if a claim has other devices than the one for which the node was chosen: they may be elsewhere."""
+    """Raises SchedulingError if a claim has other devices than the one for which the node was chosen: they may be
+    elsewhere.
+    """
     now, before = claim.status.allocation, decided.status.allocation
     if now is not None and before is not None and now.device_names != before.device_names:
         raise SchedulingError(f"claim {claim.key} got allocated elsewhere in the meantime")

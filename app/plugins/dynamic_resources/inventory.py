@@ -195,7 +195,9 @@ _NO_POOLS: Final = VisiblePools((), ())
 
 
 class Inventory:
-    """The visible pools of all rows, as of the last ``sync``, which may take several turns. ``usage`` is always current."""
+    """The visible pools of all rows, as of the last ``sync``, which may take several turns. ``usage`` is always
+    current.
+    """
 
     def __init__(
         self, table: NodeTable, slices: Lister[ResourceSlice], allocated: AllocatedState

@@ -247,7 +247,8 @@ class DynamicResources(SteadySkip, UndecidedOnly):
 
     def events_to_register(self) -> Iterable[EventRegistration]:
         """Changes of claims, classes, slices, nodes, and of pods' generated claims
-        (docs/spec/plugins/dynamic-resources.md#events), and pods that release devices before their claims are written."""
+        (docs/spec/plugins/dynamic-resources.md#events), and pods that release devices before their claims are
+        written."""
         change = Action.Add | Action.Update
         nodes = Action.Add | Action.UpdateNodeLabel | Action.UpdateNodeAllocatable
         return (

@@ -148,8 +148,8 @@ class PodResourceClaims:
     ) -> None:
         """``extended`` is the claim for ``resources``, the extended resources that the pod requests.
 
-        ``selectors`` match the nodes that reach the allocated claims, by the claim's index. ``shared`` has the allocations in
-        flight for other pods of the pod's group.
+        ``selectors`` match the nodes that reach the allocated claims, by the claim's index. ``shared`` has the
+        allocations in flight for other pods of the pod's group.
         """
         #: The claims of the spec, then the one for extended resources. Replaced by newer versions when they are
         #: written.

@@ -463,8 +463,8 @@ class DeviceSearch:
     def _take(self, request: RequestQuery, number: int, position: int, *, must: bool) -> bool:
         """Takes a device for a request, if it is available.
 
-        As in kube-scheduler 1.36, counters that were consumed are not given back if a later check fails, and values that
-        were added to constraints are not removed if the capacity does not suffice. With ``_exact`` both are.
+        As in kube-scheduler 1.36, counters that were consumed are not given back if a later check fails, and values
+        that were added to constraints are not removed if the capacity does not suffice. With ``_exact`` both are.
         """
         profile = self._node.profiles[position]
         shared, taking = profile.traits.shared, self._taking.get(position, ())

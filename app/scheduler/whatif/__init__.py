@@ -1,1 +1,3 @@
-"""Answers what would happen (docs/whatif.md): on a mirror of the state, with the scheduler's own cycles, writing nothing."""
+"""Answers what would happen (docs/whatif.md): on a mirror of the state, with the scheduler's own cycles, writing
+nothing.
+"""

@@ -1,8 +1,8 @@
 """GpuBestFit: prefers the node with the least CPU and GPU left, the second key of GpuFragmentation.
 
-Formula: "Beware of Fragmentation: Scheduling GPU-Sharing Workloads with Fragmentation Gradient Descent" (USENIX ATC '23),
-section 6.1, BestFit: half of the CPU left over that of the largest node plus half of the GPUs left over those of the largest
-node, as a percentage; normalised between the lowest and the highest score.
+Formula: "Beware of Fragmentation: Scheduling GPU-Sharing Workloads with Fragmentation Gradient Descent" (USENIX ATC
+'23), section 6.1, BestFit: half of the CPU left over that of the largest node plus half of the GPUs left over those of
+the largest node, as a percentage; normalised between the lowest and the highest score.
 """
 
 import numpy as np

@@ -1,10 +1,10 @@
 """GpuFragmentation: prefers the node where the pod makes the fewest GPUs useless for the pods that are to be expected.
 
-Formula: "Beware of Fragmentation: Scheduling GPU-Sharing Workloads with Fragmentation Gradient Descent" (USENIX ATC '23),
-sections 4 and 5. To a pod that a node cannot take, all that is left of the node's GPUs is a fragment; to any other pod, the
-GPUs with less room than it needs. Pods without GPU count as pods that the GPUs cannot serve. The sum over the typical pods,
-each with its share, is the node's fragmentation F, in thousandths of a GPU. A node's score is 100 / (1 + exp((F_after -
-F_before) / 1000)). A pod that shares a GPU gets the one with the best score.
+Formula: "Beware of Fragmentation: Scheduling GPU-Sharing Workloads with Fragmentation Gradient Descent" (USENIX ATC
+'23), sections 4 and 5. To a pod that a node cannot take, all that is left of the node's GPUs is a fragment; to any
+other pod, the GPUs with less room than it needs. Pods without GPU count as pods that the GPUs cannot serve. The sum
+over the typical pods, each with its share, is the node's fragmentation F, in thousandths of a GPU. A node's score is
+100 / (1 + exp((F_after - F_before) / 1000)). A pod that shares a GPU gets the one with the best score.
 """
 
 from collections import Counter
@@ -195,8 +195,9 @@ class Nodes(NamedTuple):
 class Typical:
     """The typical pods, in the form in which many nodes are compared with them at once.
 
-    They are grouped by their GPU request: whether a node's GPUs suffice, and what of them is too small, is the same for a
-    group. Which share of a group finds its model and enough CPU is looked up by model and by the rank of the CPU left.
+    They are grouped by their GPU request: whether a node's GPUs suffice, and what of them is too small, is the same for
+    a group. Which share of a group finds its model and enough CPU is looked up by model and by the rank of the CPU
+    left.
     """
 
     def __init__(self, counts: Counter[Shape], popularity: int) -> None:
@@ -237,8 +238,8 @@ class Typical:
         return Nodes(left, cpu, models, useful, self._fragments(total, useful, cpu, models))
 
     def shared(self, nodes: Nodes, cpu: int, request: int) -> Int64:
-        """int64[n, GPUs]: the scores for a pod with a part of each GPU; -1 where the GPU has no room, or the same left as
-        the one before it.
+        """int64[n, GPUs]: the scores for a pod with a part of each GPU; -1 where the GPU has no room, or the same left
+        as the one before it.
         """
         left = nodes.left
         fits = left >= request

@@ -22,9 +22,9 @@ Choose = Callable[[Sequence[int], Pod, int], tuple[int, ...] | None]
 class GpuArgs(PluginArgs, frozen=True):
     """The same for all plugins of this package.
 
-    ``resource``: the extended resource, in thousandths of a GPU. A pod requests less than 1000 of it, and shares one GPU, or
-    1000, 2000, ..., and has these GPUs alone. A node has 1000 for each GPU. ``modelLabel``: the label of nodes with the model
-    of their GPUs. ``indexLabel``: the label of bound pods with the numbers of their GPUs, as in 0-1.
+    ``resource``: the extended resource, in thousandths of a GPU. A pod requests less than 1000 of it, and shares one
+    GPU, or 1000, 2000, ..., and has these GPUs alone. A node has 1000 for each GPU. ``modelLabel``: the label of nodes
+    with the model of their GPUs. ``indexLabel``: the label of bound pods with the numbers of their GPUs, as in 0-1.
     """
 
     resource: str = "example.com/gpu-milli"
@@ -35,8 +35,8 @@ class GpuArgs(PluginArgs, frozen=True):
 class Gpus:
     """What is left of each GPU, by row of the node table, as the pods there need it.
 
-    Which GPUs a pod has is decided when its node is reserved, and written to its label with its binding. A pod for which
-    neither is known has the GPUs that ``tightest`` chooses.
+    Which GPUs a pod has is decided when its node is reserved, and written to its label with its binding. A pod for
+    which neither is known has the GPUs that ``tightest`` chooses.
     """
 
     def __init__(self, table: NodeTable, args: GpuArgs) -> None:

@@ -31,7 +31,9 @@ FULL = "node(s) had no GPU with enough room"
 
 
 class GpuSharing(NodeLocal):
-    """Filters nodes by what is left of their GPUs, chooses the pod's GPUs, and binds it with their numbers in a label."""
+    """Filters nodes by what is left of their GPUs, chooses the pod's GPUs, and binds it with their numbers in a
+    label.
+    """
 
     NAME = "GpuSharing"
 
