@@ -136,24 +136,21 @@ class Checker(Watcher):
         """See Watcher."""
         if request.kind == "extender bind" and b"has been locked" in answer.body:
             uid, node = _bound_by(request)
-            self._locked[request.sender, uid] = (
-                node,
-                self._simulation.now,
-                self._state(request, node),
-            )
+            state = self._state(request, node)
+            if None not in state:  # else the node has gone meanwhile
+                self._locked[request.sender, uid] = (node, self._simulation.now, state)
 
-    def _state(self, request: Request, node: str) -> object:
-        """The node, what the process knows of it, and the number of faults.
+    def _state(self, request: Request, node: str) -> tuple[object, ...]:
+        """The node, the same as the process knows it with the number of pods of others that came there, and the number of faults.
 
-        If pods of others have come there, whatever makes the node unfit leads to another decision: it may have been cordoned.
+        If pods of others have come there, whatever makes the node unfit, such as a taint, leads to another decision.
         """
         sender, there = request.sender, self._server.get(NODES, node)
         state = sender.scheduler.state
         row, came = state.table.row_of.get(node), state.arrivals(node)
         known = None if row is None else state.table.nodes[row]
-        shut = known is not None and known.spec.unschedulable
         faults = sum(sender.network.faults.counts.values())
-        return there and there["metadata"]["uid"], came, shut, faults
+        return there and there["metadata"]["uid"], known, came, faults
 
     def _calls(self, request: Request) -> None:
         """A process calls an extender."""
