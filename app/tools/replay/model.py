@@ -453,7 +453,8 @@ class _TimedServer(InProcess):
 
     def __init__(self, cluster: EmbeddedCluster, story: Story) -> None:
         super().__init__(cluster)
-        self._seconds: Final = {m: story.latency(m) for m in ("POST", "PUT", "PATCH", "DELETE")}
+        methods = ("POST", "PUT", "PATCH", "DELETE")
+        self._seconds: Final = {method: story.latencies(method) for method in methods}
 
     async def request(
         self,
@@ -469,7 +470,7 @@ class _TimedServer(InProcess):
     ) -> Response:
         """See Transport."""
         if seconds := self._seconds.get(method):
-            await asyncio.sleep(seconds)
+            await asyncio.sleep(next(seconds))
         return await super().request(
             method,
             path,
@@ -490,7 +491,7 @@ class _Notes:
 
     def __init__(self, story: Story) -> None:
         self._story: Final = story
-        self._attempt: Final = story.attempt
+        self._attempts: Final = story.attempts()
         self._digest: Final = hashlib.sha256()
         self.clock: _Clock | None = None
         self.state: Any = None
@@ -524,8 +525,8 @@ class _Notes:
 
     def _spend(self) -> None:
         loop = asyncio.get_running_loop()
-        if self._attempt and isinstance(loop, StillLoop):
-            loop.spend(self._attempt)
+        if isinstance(loop, StillLoop):
+            loop.spend(next(self._attempts))
 
     def _on_selected(self, _event: NodeSelected) -> None:
         self._spend()

@@ -1,6 +1,7 @@
 """What became of each pod of a recording: when it came, was bound, ran and went, and what the scheduler said of it."""
 
-from collections.abc import Callable, Iterable
+import itertools
+from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 from statistics import median
@@ -14,8 +15,6 @@ from app.tools.replay.reading import Objects, Seen, SeenPod, TraceRecord, record
 
 #: Durations that are kept for a median.
 _MOST: Final = 10_000
-#: Seconds between two attempts beyond which the scheduler had nothing to do in between.
-_BUSY: Final = 0.05
 
 
 class PodStory(msgspec.Struct):
@@ -50,21 +49,20 @@ class Story:
         self.preempted = 0
         #: Why not all of it was read; empty if it was.
         self.incomplete = ""
-        #: Seconds of requests to the API server by method, and between two attempts that follow each other.
+        #: Seconds of requests to the API server by method, and of attempts.
         self._requests: Final[dict[str, list[float]]] = {}
         self._attempts: Final[list[float]] = []
         self._terminating: Final[list[float]] = []
         self._lives: dict[bytes, list[float]] = {}
         self.cassette: Final = Cassette()
 
-    def latency(self, method: str) -> float:
-        """Seconds that a request of this method takes."""
-        return median(self._requests.get(method) or [0.0])
+    def latencies(self, method: str) -> Iterator[float]:
+        """Seconds that requests of this method took, in their order, over and over."""
+        return itertools.cycle(self._requests.get(method) or [0.0])
 
-    @property
-    def attempt(self) -> float:
-        """Seconds that the scheduler is busy with a pod: the lowest tenth, for it waits between most pods."""
-        return sorted(self._attempts or [0.0])[len(self._attempts) // 10]
+    def attempts(self) -> Iterator[float]:
+        """Seconds that the scheduler was busy with pods, from the queue to the request that binds: as ``latencies``."""
+        return itertools.cycle(self._attempts or [0.0])
 
     @property
     def grace(self) -> float:
@@ -98,10 +96,10 @@ class Story:
             if len(known) < _MOST:
                 known.append(seconds)
 
-    def note_attempt(self, before: float, now: float) -> None:
-        """Two attempts followed each other."""
-        if now - before < _BUSY and len(self._attempts) < _MOST:
-            self._attempts.append(now - before)
+    def note_attempt(self, seconds: float) -> None:
+        """A pod that concerns no extender was tried and was about to be bound."""
+        if len(self._attempts) < _MOST:
+            self._attempts.append(max(0.0, seconds))
 
     def note_end(self, seconds: float) -> None:
         """A pod was being deleted for so long."""
@@ -146,7 +144,9 @@ class _Reader:
         self.objects: Final = Objects()
         self._uids: Final[dict[str, str]] = {}
         self._deleting: Final[dict[str, float]] = {}
-        self._popped = 0.0
+        #: Pods that concern no extender and were tried, and when; when the last binding was sent.
+        self._popped: Final[dict[str, float]] = {}
+        self._sent: float | None = None
         self.tried: Final[set[str]] = set()
 
     def take(self, record: TraceRecord) -> None:
@@ -193,9 +193,6 @@ class _Reader:
         self.tried.update(uids)
         if self.story.started is None:
             self.story.started = now
-        if self._popped:
-            self.story.note_attempt(self._popped, now)
-        self._popped = now
 
     def _evicts(self, victims: Iterable[str]) -> None:
         for uid in victims:
@@ -208,8 +205,10 @@ class _Reader:
         """What the scheduler did."""
         story = self.story
         match fields:
-            case [Op.POP, float(now), str(uid), *_]:
+            case [Op.POP, float(now), str(uid), *extended]:
                 self._tries(now, (uid,))
+                if not any(extended):
+                    self._popped[uid] = now
             case [Op.POP_GROUP, float(now), list(uids)]:
                 self._tries(now, uids)
             case [Op.UNFIT | Op.REJECTED, str(uid), str(message)] if uid in story.pods:
@@ -218,12 +217,18 @@ class _Reader:
                 self.tried.add(uid)
             case [Op.BOUND, str(uid)] if uid in story.pods:
                 story.pods[uid].bound = self.objects.now
+                popped = self._popped.pop(uid, None)
+                if popped is not None and self._sent is not None:
+                    story.note_attempt(self._sent - popped)
             case [Op.EVICT, str(), str(), list(victims)]:
                 self._evicts(victims)
-            case [Op.REQUEST, float(), str(method), int(status), float(seconds)]:
+            case [Op.REQUEST, float(now), str(method), int(status), float(seconds)]:
                 story.note_request(method, status, seconds)
+                self._sent = now - seconds if method == "POST" else None
+                return
             case _:
                 story.cassette.take(fields)
+        self._sent = None
 
 
 class _Spec(msgspec.Struct, rename="camel"):
