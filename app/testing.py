@@ -38,6 +38,7 @@ _POLL_SECONDS: Final = 0.05
 _PACKAGE: Final = __name__.partition(".")[0]
 #: In a log as text or as JSON.
 _SCHEDULES: Final = re.compile(r'(?:\] |"msg": ?")Scheduling(?:\n|")')
+_ADDRESS: Final = re.compile(r"http://127\.0\.0\.1:\d+")
 #: Proxies of the environment are for other machines.
 _DIRECTLY: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
@@ -47,11 +48,11 @@ class EnvironmentFailure(AssertionError):  # noqa: N818 - pytest shows it as the
 
 
 class _Process:
-    def __init__(self, arguments: list[str], log: Path) -> None:
+    def __init__(self, arguments: list[str], log: Path, program: str = _PACKAGE) -> None:
         self._log: Final = log
         with log.open("wb") as out:
             self._process: Final = subprocess.Popen(  # noqa: S603 - our own program
-                module(_PACKAGE, *arguments), stdout=out, stderr=out, stdin=subprocess.DEVNULL
+                module(program, *arguments), stdout=out, stderr=out, stdin=subprocess.DEVNULL
             )
 
     @property
@@ -197,6 +198,13 @@ class StartScheduler(Protocol):
         """
 
 
+class StartExtender(Protocol):
+    """The fixture ``recorded_extender``."""
+
+    def __call__(self, trace: Path | str, *flags: str) -> str:
+        """Starts an extender and returns its URL; ``--extender=NAME`` chooses one of several. Raises EnvironmentFailure."""
+
+
 @pytest.fixture
 def embedded_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedCluster]:
     """A cluster for one test, without nodes."""
@@ -231,6 +239,37 @@ def scheduler(
             running.callback(lambda: _require_success(process.stop(), process.log))
 
         yield start
+
+
+@pytest.fixture
+def recorded_extender(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartExtender]:
+    """Starts extenders that answer as one did in a recording, and returns their URLs; they end with the test."""
+    with contextlib.ExitStack() as running:
+
+        def start(trace: Path | str, *flags: str) -> str:
+            log = tmp_path_factory.mktemp("extender") / "log"
+            program = f"{_PACKAGE}.tools.replay.fake_extender"
+            process = _Process([str(trace), *flags], log, program)
+            running.callback(process.stop)
+            found = process.wait("the address", lambda: _ADDRESS.search(process.log))
+            return found[0]
+
+        yield start
+
+
+def recorded_differences(trace: Path | str, url: str, *flags: str) -> dict[str, int]:
+    """How many answers of the extender at ``url`` differ from those of a recording, by kind.
+
+    ``flags`` are those of ``check-extender``, such as ``--filter-verb=filter``. Raises EnvironmentFailure if nothing can be said.
+    """
+    arguments = ["check-extender", f"--replay={trace}", f"--url={url}", "--output=json", *flags]
+    done = subprocess.run(  # noqa: S603 - our own program
+        module(_PACKAGE, *arguments), capture_output=True, text=True, check=False
+    )
+    if not done.stdout:
+        raise EnvironmentFailure(done.stderr)
+    kinds: dict[str, int] = json.loads(done.stdout)[0]["kinds"]
+    return kinds
 
 
 _DEFAULTS: Final = {

@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from app.cli.flags import read_seconds
-from app.cli.process import explained, printable, run_loop
+from app.cli.process import explained, printable, printable_json, run_loop
 from app.extender.config import (
     ExtenderConfig,
     ExtenderConfigError,
@@ -18,12 +18,14 @@ from app.extender.config import (
     Verb,
 )
 from app.scheduler.extenders import extender_configs
+from app.scheduler.trace import TraceError
 from app.settings.load import load
 from app.settings.problems import ConfigurationError
 from app.sim.manifests import ManifestError, load_all_yaml
 from app.tools.check_extender import CheckOptions, ExtenderReport, check
 from app.tools.extender_checks import Exchange, Severity
 from app.tools.extender_samples import Manifest, SampleObjects, from_manifests, made_up
+from app.tools.replay.calls import RepeatedCalls, extenders_of, repeat_calls
 from app.wire.envelope import DecodeError
 
 _FILE: Final = click.Path(path_type=Path, dir_okay=False)
@@ -74,6 +76,12 @@ _MARKS: Final = {
     help="Calls of prioritize, or of a filter that does not reserve, at the same time; 0: none.",
 )
 @click.option("--bind", is_flag=True, help="Call bind too, with a pod that does not exist.")
+@click.option(
+    "--replay",
+    type=click.Path(path_type=Path),
+    metavar="TRACE",
+    help="Put the calls of a recording ('run --record') instead, and print where the answers differ.",
+)
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text")
 @click.pass_context
 def _check_extender(
@@ -82,13 +90,20 @@ def _check_extender(
     config: Path | None,
     pod: Path | None,
     nodes: Path | None,
+    replay: Path | None,
     **given: Any,
 ) -> None:
     """Call extenders as the scheduler would, in both node forms, and print the problems.
 
     Either all extenders of a configuration file (--config), or the one at --url with its verbs. Extenders that reserve something
-    while they filter reserve it for the pod that is sent. Exits with 1 if pods could not be scheduled with an extender.
+    while they filter reserve it for the pod that is sent. Exits with 1 if pods could not be scheduled with an extender, with --replay
+    if an answer differs.
     """
+    if replay is not None:
+        with explained(ConfigurationError, ExtenderConfigError, TraceError):
+            repeated = _repeated(replay, _configs(config, given))
+        click.echo(_calls_as_json(repeated) if given["output"] == "json" else _calls(repeated))
+        context.exit(1 if any(each.kinds for each in repeated) else 0)
     with explained(ConfigurationError, ExtenderConfigError, ManifestError, DecodeError):
         configs = _configs(config, given)
         objects = (_objects(pod, "Pod"), _objects(nodes, "Node"))
@@ -135,6 +150,53 @@ def _config_of_flags(given: dict[str, Any], verbs: Mapping[Verb, str]) -> Extend
         release_verb=verbs[Verb.RELEASE],
         group_verb=verbs[Verb.GROUP],
     )
+
+
+# ---------------------------------------------------------------- recorded calls
+
+
+def _repeated(trace: Path, configs: Sequence[ExtenderConfig]) -> list[RepeatedCalls]:
+    """What the recorded calls give. Raises TraceError, ExtenderConfigError."""
+    recorded = extenders_of(trace)
+    if not recorded:
+        raise TraceError(f"{trace}: no extender was called")
+    found = []
+    for number, config in enumerate(configs):
+        known = config.name in recorded
+        if not known and (number >= len(recorded) or len(configs) != len(recorded)):
+            told = ", ".join(recorded)
+            raise TraceError(f"{trace}: no calls to {config.name} are recorded, but to {told}")
+        name = config.name if known else recorded[number]
+        found.append(run_loop(repeat_calls(trace, config, name)))
+    return found
+
+
+def _calls(found: Sequence[RepeatedCalls]) -> str:
+    lines = []
+    for each in found:
+        lines.append(click.style(f"extender {each.extender}: {each.calls} calls", bold=True))
+        before, now = 1000 * each.recorded_seconds, 1000 * each.seconds
+        lines.append(
+            f"  half of them took at most {now:.0f} ms, {before:.0f} ms when they were recorded"
+        )
+        lines += [f"  {count} not repeated: {why}" for why, count in each.left_out.items()]
+        for kind, count in each.kinds.items():
+            lines.append(f"  {click.style(kind, fg='red', bold=True)}: {_counted(count, 'answer')}")
+            lines += [
+                f"    {printable(e.about)}: {printable(e.recorded)} -> {printable(e.now)}"
+                for e in each.examples
+                if e.kind == kind
+            ]
+        if not each.kinds:
+            lines.append("  every answer is as recorded")
+        if each.incomplete:
+            lines.append(f"  {_MARKS[Severity.WARNING]} {printable(each.incomplete)}")
+    return "\n".join(lines)
+
+
+def _calls_as_json(found: Sequence[RepeatedCalls]) -> str:
+    value = printable_json([msgspec.to_builtins(each) for each in found])
+    return msgspec.json.format(msgspec.json.encode(value)).decode()
 
 
 # ---------------------------------------------------------------- pod and nodes to send

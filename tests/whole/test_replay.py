@@ -8,7 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from app.testing import StartExtender, recorded_differences, recorded_extender
+from tests.shell.tools.recordings import Script, configuration, node
 from tests.whole.harness import Cluster, Schedulers, running_cluster, wait_for
+
+__all__ = ["recorded_extender"]
 
 pytestmark = pytest.mark.whole
 
@@ -42,3 +46,19 @@ def test_a_recorded_run_replays_as_recorded(
     assert found["decisions"] >= 33
     events = sum(found["records"].values())
     assert sum(file.stat().st_size for file in trace.iterdir()) < 300 * events
+
+
+def test_a_recorded_extender_is_served_and_checked(
+    tmp_path: Path, recorded_extender: StartExtender
+) -> None:
+    script = Script(tmp_path / "trace", configuration(), node("n0"), node("n1"))
+    script.pod(1.0, "p")
+    script.call(1.5, "filter", "p", ["n0", "n1"], {"NodeNames": ["n1"]}, seconds=0.5)
+    trace = script.ends(2.0)
+    flags = ("--filter-verb=filter", "--node-cache-capable")
+    assert recorded_differences(trace, recorded_extender(trace), *flags) == {}
+    other = Script(tmp_path / "other", configuration(), node("n0"), node("n1"))
+    other.pod(1.0, "p")
+    other.call(1.5, "filter", "p", ["n0", "n1"], {"NodeNames": ["n0", "n1"]}, seconds=0.5)
+    url = recorded_extender(other.ends(2.0))
+    assert recorded_differences(trace, url, *flags) == {"accepts": 1}

@@ -76,6 +76,8 @@ class Objects:
         self.now = 0.0
         #: (kind, namespace/name) -> the latest version.
         self.present: Final[dict[tuple[str, str], SeenPod | bytes]] = {}
+        #: The pods of ``present`` by uid.
+        self.pods: Final[dict[str, SeenPod]] = {}
         self._specs: dict[int, bytes] = {}
         self._labels: dict[int, dict[str, str]] = {}
 
@@ -93,9 +95,13 @@ class Objects:
             raise TraceError(f"{where}: {type(error).__name__}: {error}") from error
         for each in seen:
             if each.new is None:
-                self.present.pop((each.kind, each.key), None)
-            else:
-                self.present[each.kind, each.key] = each.new
+                gone = self.present.pop((each.kind, each.key), None)
+                if isinstance(gone, SeenPod):
+                    self.pods.pop(gone.record.uid, None)
+                continue
+            self.present[each.kind, each.key] = each.new
+            if isinstance(each.new, SeenPod):
+                self.pods[each.new.record.uid] = each.new
         return seen
 
     def _take(self, fields: list[Any]) -> list[Seen]:
