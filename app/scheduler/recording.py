@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
-from weakref import WeakKeyDictionary
+from weakref import ref
 
 import msgspec
 import numpy as np
@@ -23,17 +23,21 @@ from app.framework.handle import Eviction, EvictionProgress
 from app.kube.client import Observer
 from app.model.clock import Clock
 from app.model.objects import Named, Node
-from app.model.pod import LabelSet, Pod, PodTemplate
+from app.model.pod import Pod
 from app.model.pod_groups import GroupKey, LabelledPodGroup, PodGroup
-from app.scheduler.trace import MAX_RECORD, SUFFIX, BlockWriter, Header, Op, PodRecord
+from app.scheduler.trace import MAX_RECORD, SUFFIX, BlockWriter, Header, Op
 from app.state.queue.active_queue import Admits
 from app.state.queue.queued_pod import QueuedPod
 from app.state.scheduler_state import Change, Command, Failure, SchedulerState
 
 log = logging.getLogger(__name__)
 
-#: Bytes of records in a block, and how many blocks may wait for the disk.
+#: Bytes of records in a block, about, and how many blocks may wait for the disk.
 BLOCK_BYTES: Final = 256 << 10
+#: Bytes of a record without long fields, about.
+_RECORD_BYTES: Final = 64
+#: Bytes of the objects in a record of a list, about; a longer list has several.
+LIST_BYTES: Final = 1 << 20
 MAX_WAITING: Final = 64
 #: Bytes of a file after which the next one begins, and how many files are kept.
 FILE_BYTES: Final = 64 << 20
@@ -45,6 +49,24 @@ MAX_LISTS: Final = 64
 #: Seconds to write what is left at the end.
 END_SECONDS: Final = 5.0
 
+#: As plain texts, which are encoded faster.
+_ACTIVATE: Final = Op.ACTIVATE.value
+_ASSUME: Final = Op.ASSUME.value
+_BOUND: Final = Op.BOUND.value
+_CHANGED: Final = Op.CHANGED.value
+_DELETED: Final = Op.DELETED.value
+_DONE: Final = Op.DONE.value
+_DROP: Final = Op.DROP.value
+_FAIL: Final = Op.FAIL.value
+_FLUSH: Final = Op.FLUSH.value
+_FORGET: Final = Op.FORGET.value
+_LABELS: Final = Op.LABELS.value
+_POD_CHANGED: Final = Op.POD_CHANGED.value
+_POP: Final = Op.POP.value
+_POP_GROUP: Final = Op.POP_GROUP.value
+_REFRESH_LANES: Final = Op.REFRESH_LANES.value
+_REQUEST: Final = Op.REQUEST.value
+_TEMPLATE: Final = Op.TEMPLATE.value
 _pack: Final = msgspec.msgpack.Encoder().encode
 _json: Final = msgspec.json.Encoder().encode
 
@@ -75,18 +97,22 @@ class Recorder:
         self._header: Header | None = None
         self._state: SchedulerState | None = None
         self._rng: np.random.Generator | None = None
-        self._buffer: list[bytes] = []
+        #: Records that are not encoded yet, and their bytes, about.
+        self._buffer: list[tuple[Any, ...]] = []
         self._size = 0
-        self._templates: WeakKeyDictionary[PodTemplate, int] = WeakKeyDictionary()
-        self._labels: WeakKeyDictionary[LabelSet, int] = WeakKeyDictionary()
+        self._templates = _Numbers()
+        self._labels = _Numbers()
+        #: Pods whose decisions draw from the generator and are not repeated, and whether one of them has ended since.
+        self.elsewhere: Final[set[str]] = set()
+        self._drawn = False
         #: Lists of nodes that extenders were sent, the latest last.
         self._names: Final[dict[bytes, int]] = {}
         self._numbers = 0
         #: Whether the next record begins a file.
         self._begins = True
+        #: Whether a record can be added to the file that is open; the thread says if that is large enough, or was lost.
+        self._ready = False
         self._blocks: Final[queue.Queue[_Block | None]] = queue.Queue(MAX_WAITING)
-        #: Set by the thread: the file is large enough, or was lost.
-        self._enough = False
         self._failed = ""
         self._complained = 0.0
         probe = directory / f".{SUFFIX[1:]}"
@@ -106,6 +132,9 @@ class Recorder:
     def end(self) -> None:
         """Writes what is left; waits END_SECONDS at most."""
         self._hand_over()
+        if self.dropped != self._told_dropped and self._blocks.qsize() <= MAX_WAITING // 2:
+            self.open()  # what was dropped at the end shows as a gap
+            self._hand_over()
         try:
             self._blocks.put(None, timeout=END_SECONDS)
         except queue.Full:
@@ -114,38 +143,56 @@ class Recorder:
 
     # ------------------------------------------------------------ records
 
-    def add(self, op: Op, *fields: Any) -> None:
-        """Records something. Never raises, never waits."""
-        if self.open():
-            self.put(op, *fields)
+    def add(self, op: str, *fields: Any) -> None:
+        """Records something short. Never raises, never waits."""
+        if self._ready or self.open():
+            self._buffer.append((op, *fields))
+            self._size += _RECORD_BYTES
+            if self._size >= BLOCK_BYTES:
+                self._hand_over()
 
-    def put(self, op: Op, *fields: Any) -> None:
-        """As ``add``, right after ``open``: into the file in which the templates of ``fields`` have their numbers."""
-        self._put((op, *fields))
-        self._hand_over_full()
+    def put(self, op: str, *fields: Any, size: int) -> None:
+        """As ``add``, right after ``open``: into the file in which the templates of ``fields`` have their numbers.
+
+        ``size``: bytes of long fields.
+        """
+        self._buffer.append((op, *fields))
+        self._size += _RECORD_BYTES + size
+        if self._size >= BLOCK_BYTES:
+            self._hand_over()
 
     def open(self) -> bool:
         """Begins a file if it is time for that. False if nothing is recorded now."""
+        if self._ready:
+            return True
         if self._header is None:
             return False
-        if self._enough and not self._begins:
+        if not self._begins:  # the file is large enough
             self._hand_over()
             self._begins = True
-        if self._begins:
-            if self._blocks.qsize() > MAX_WAITING // 2:
-                self._drop(1)
-                return False
-            self._checkpoint()
-        return True
+        if self._blocks.qsize() > MAX_WAITING // 2:
+            self._drop(1)
+            return False
+        self._checkpoint()
+        return self._ready
 
-    def pod(self, pod: Pod) -> PodRecord:
-        """What is recorded of a pod."""
-        return PodRecord(
+    def pod(self, pod: Pod) -> tuple[Any, ...]:
+        """What is recorded of a pod: a PodRecord."""
+        template = self._templates.get(pod.template)
+        if template is None:
+            template = self._new(self._templates, pod.template)
+            spec = _json(pod.template.spec)
+            self.put(_TEMPLATE, template, spec, size=len(spec))
+        labels = self._labels.get(pod.labels)
+        if labels is None:
+            labels = self._new(self._labels, pod.labels)
+            self.put(_LABELS, labels, dict(pod.labels), size=_RECORD_BYTES)
+        return (
             pod.namespace,
             pod.name,
             pod.uid,
-            self._number_of(self._templates, pod.template, Op.TEMPLATE),
-            self._number_of(self._labels, pod.labels, Op.LABELS),
+            template,
+            labels,
             pod.resource_version,
             pod.generation,
             pod.deletion_timestamp,
@@ -162,32 +209,37 @@ class Recorder:
             pod.extended_claim_status,
         )
 
-    def _number_of(self, known: WeakKeyDictionary[Any, int], value: Any, op: Op) -> int:
-        """The number of a template or a set of labels, which is recorded first if it is new in this file."""
-        number = known.get(value)
-        if number is None:
-            self._numbers += 1
-            number = known[value] = self._numbers
-            body = _json(value.spec) if op is Op.TEMPLATE else dict(value)
-            self._put((op, number, body))
-        return number
+    def _new(self, known: "_Numbers", value: Any) -> int:
+        self._numbers += 1
+        known.put(value, self._numbers)
+        return self._numbers
 
-    def _put(self, record: object) -> None:
-        try:
-            packed = _pack(record)
-        except (TypeError, OverflowError) as error:  # a number beyond 64 bits
-            self._lose(f"a record cannot be encoded: {error}")
+    def listed(self, op: str, now: float, kind: tuple[str, ...], items: Iterable[Any]) -> None:
+        """Records a list: of JSON, or of pods. ``kind``: the fields before the items."""
+        if not self.open():
             return
-        if len(packed) > MAX_RECORD:
-            self._lose(f"a record has {len(packed)} bytes")
-            return
-        self._buffer.append(packed)
-        self._size += len(packed)
+        part: list[Any] = []
+        size = 0
+        for item in items:
+            if size >= LIST_BYTES:
+                self.put(op, now, *kind, part, True, size=size)
+                part, size = [], 0
+            part.append(item)
+            size += len(item) if type(item) is bytes else 2 * _RECORD_BYTES
+        self.put(op, now, *kind, part, False, size=size)
 
-    def _lose(self, why: str) -> None:
-        """A record is missing: what follows goes to another file."""
-        self._drop(1, why)
-        self._enough = True
+    def _encoded(self, records: Sequence[tuple[Any, ...]]) -> tuple[list[bytes], str]:
+        """The records up to the first one that cannot be written, and why it cannot."""
+        encoded: list[bytes] = []
+        for record in records:
+            try:
+                packed = _pack(record)
+            except (TypeError, OverflowError) as error:  # a number beyond 64 bits
+                return encoded, f"a record cannot be encoded: {error}"
+            if len(packed) > MAX_RECORD:
+                return encoded, f"a record has {len(packed)} bytes"
+            encoded.append(packed)
+        return encoded, ""
 
     # ------------------------------------------------------------ files
 
@@ -197,18 +249,18 @@ class Recorder:
         assert state is not None  # noqa: S101 - set by ``begin``
         assert header is not None  # noqa: S101
         assert self._rng is not None  # noqa: S101
-        self._begins, self._enough = False, False
-        self._templates, self._labels = WeakKeyDictionary(), WeakKeyDictionary()
+        self._begins, self._ready = False, True
+        self._templates, self._labels = _Numbers(), _Numbers()
         self._names.clear()
         self._buffer, self._size = [], 0
         first = not state.pods and not state.table.size and not self._numbers
         gap, self._told_dropped = self.dropped != self._told_dropped, self.dropped
         groups = {kind.__name__: state.cluster.pod_groups.path_of(kind) for kind in self._groups()}
         began = self._clock.wall()
-        self._put(msgspec.structs.replace(header, began=began, first=first, gap=gap, groups=groups))
+        now = msgspec.structs.replace(header, began=began, first=first, gap=gap, groups=groups)
+        self._hand_over(header=now)
         table = state.table
-        self._put((Op.ROWS, list(table.names), list(table.free_rows)))
-        self._hand_over(begins=True)
+        self.put(Op.ROWS.value, list(table.names), list(table.free_rows), size=16 * table.size)
         for node in table.nodes:
             if node is not None:
                 self._object(node)
@@ -216,14 +268,12 @@ class Recorder:
             for each in lister:
                 self._object(each)
         for pod in state.pods.values():
-            self._put((Op.POD, self.pod(pod)))
-            self._hand_over_full()
+            self.put(Op.POD.value, self.pod(pod), size=_RECORD_BYTES)
         for assumed in state.cache.assumed_pods():
-            self._put((Op.ASSUMED, assumed.uid, assumed.node_name))
+            self.put(Op.ASSUMED.value, assumed.uid, assumed.node_name, size=0)
         for pod, name in state.nominator.all_nominations():
-            self._put((Op.NOMINATED, pod.uid, name))
-        self._put((Op.CHECKPOINT, self._clock.steady(), _json(_plain(self._rng))))
-        self._hand_over_full()
+            self.put(Op.NOMINATED.value, pod.uid, name, size=0)
+        self.put(Op.CHECKPOINT.value, self._clock.steady(), _json(_plain(self._rng)), size=0)
 
     def _groups(self) -> Iterable[type[PodGroup | LabelledPodGroup]]:
         """The kinds of pod groups that are watched."""
@@ -231,23 +281,29 @@ class Recorder:
         return self._state.cluster.pod_groups.kinds
 
     def _object(self, each: Named) -> None:
-        self._put((Op.OBJECT, type(each).__name__, object_json(each)))
-        self._hand_over_full()
+        text = object_json(each)
+        self.put(Op.OBJECT.value, type(each).__name__, text, size=len(text))
 
-    def _hand_over_full(self) -> None:
-        if self._size >= BLOCK_BYTES:
-            self._hand_over()
+    def _hand_over(self, *, header: Header | None = None) -> None:
+        """Gives the buffer to the thread, or a header, with which a file begins; drops it if too many wait.
 
-    def _hand_over(self, *, begins: bool = False) -> None:
-        """Gives the buffer to the thread; drops it if too many wait."""
-        if not self._buffer:
+        After a record that cannot be written the rest is dropped, too, and what follows goes to another file.
+        """
+        if header is None and not self._buffer:
             return
         buffer, self._buffer, self._size = self._buffer, [], 0
+        if header is None:
+            records, lost = self._encoded(buffer)
+        else:
+            records, lost = [_pack(header)], ""
+        if lost:
+            self._ready, self._begins = False, True
+            self._drop(len(buffer) - len(records), lost)
         try:
-            self._blocks.put_nowait(_Block(buffer, begins))
+            self._blocks.put_nowait(_Block(records, header is not None))
         except queue.Full:
-            self._drop(len(buffer))
-            self._begins = True
+            self._drop(len(records))
+            self._ready, self._begins = False, True
 
     def _drop(self, records: int, why: str = "") -> None:
         self.dropped += records
@@ -276,19 +332,19 @@ class Recorder:
                     writer.close()
                 writer = self._next_file()
             if writer is None:
-                self._enough = True  # the file was lost: the next record begins another
+                self._ready = False  # the file was lost: the next record begins another
                 return None
             writer.write(block.records)
             self._failed = ""
             if writer.size >= self._file_bytes:
-                self._enough = True
+                self._ready = False
         except Exception as error:  # noqa: BLE001 - a recording must not end the scheduler
             self._failed = str(error)
             self.dropped += len(block.records)
             if writer is not None:
                 with contextlib.suppress(OSError):
                     writer.close()
-            self._enough = True
+            self._ready = False
             return None
         return writer
 
@@ -303,16 +359,38 @@ class Recorder:
 
     def unfit(self, queued: QueuedPod, diagnosis: Diagnosis) -> None:
         """No node is feasible for a pod."""
-        self.add(Op.UNFIT, queued.pod.uid, diagnosis.message())
+        message = diagnosis.message()
+        if queued.lane:
+            self.draws_elsewhere((queued.pod.uid,))
+        if self.open():
+            self.put(Op.UNFIT.value, queued.pod.uid, message, size=len(message))
 
     def rejected(self, queued: QueuedPod, message: str) -> None:
         """An attempt ended with an error, or in Reserve or Permit."""
-        self.add(Op.REJECTED, queued.pod.uid, message)
+        if self.open():
+            self.put(Op.REJECTED.value, queued.pod.uid, message, size=len(message))
+
+    def draws_elsewhere(self, uids: Iterable[str]) -> None:
+        """Decisions about these pods, which a replay does not make once more, draw from the same generator from now on."""
+        self.elsewhere.update(uids)
+
+    def draws_no_more(self, uid: str) -> None:
+        """The decision about a pod has ended."""
+        if uid in self.elsewhere:
+            self.elsewhere.discard(uid)
+            self._drawn = True
+
+    def before_drawing(self) -> None:
+        """A decision that a replay makes once more is next: the generator is recorded if others have drawn from it."""
+        if (self.elsewhere or self._drawn) and self.open():
+            self._drawn = False
+            assert self._rng is not None  # noqa: S101 - set by ``begin``
+            self.put(Op.RANDOM.value, _json(_plain(self._rng)), size=2 * _RECORD_BYTES)
 
     def evicting(self, eviction: Eviction) -> Eviction:
         """An eviction begins; returns it so that its progress is recorded, too."""
         victims = [victim.uid for victim in eviction.victims]
-        self.add(Op.EVICT, eviction.uid, eviction.node_name, victims)
+        self.add(Op.EVICT.value, eviction.uid, eviction.node_name, victims)
         progress = _Progress(eviction.progress, self)
         return msgspec.structs.replace(eviction, progress=progress)
 
@@ -332,7 +410,7 @@ class Recorder:
         if not self.open():
             return
         self.put(
-            Op.CALL,
+            Op.CALL.value,
             self._clock.steady(),
             event.extender,
             str(event.verb),
@@ -343,6 +421,7 @@ class Recorder:
             0 if event.asked is None else self._number_of_names(event.asked.names_json),
             event.status,
             event.retry_after,
+            size=len(answer),
         )
 
     def _number_of_names(self, names: bytes) -> int:
@@ -351,7 +430,7 @@ class Recorder:
         if number is None:
             self._numbers += 1
             number = self._numbers
-            self._put((Op.NAMES, number, names))
+            self.put(Op.NAMES.value, number, names, size=len(names))
             if len(self._names) >= MAX_LISTS:
                 del self._names[next(iter(self._names))]
         self._names[names] = number
@@ -361,10 +440,30 @@ class Recorder:
         """Records requests to the API server (status 0: no answer), and passes them on."""
 
         def observe(method: str, status: int, seconds: float) -> None:
-            self.add(Op.REQUEST, self._clock.steady(), method, status, seconds)
+            self.add(_REQUEST, self._clock.steady(), method, status, seconds)
             observer(method, status, seconds)
 
         return observe
+
+
+class _Numbers:
+    """The numbers of objects, by identity; those that have gone are forgotten."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[ref[Any], int]] = {}
+        self._most = 10_000
+
+    def get(self, value: Any) -> int | None:
+        """The number of a value."""
+        known = self._known.get(id(value))
+        return known[1] if known is not None and known[0]() is value else None
+
+    def put(self, value: Any, number: int) -> None:
+        """A value has a number."""
+        self._known[id(value)] = ref(value), number
+        if len(self._known) > self._most:
+            self._known = {key: each for key, each in self._known.items() if each[0]() is not None}
+            self._most = 2 * len(self._known) + 10_000
 
 
 class _Block(msgspec.Struct, frozen=True):
@@ -395,19 +494,19 @@ class _Progress:
         self.waits_for: Final = progress.waits_for
 
     def begin(self, uid: str) -> None:
-        self._recorder.add(Op.EVICTION, "begin", uid, "")
+        self._recorder.add(Op.EVICTION.value, "begin", uid, "")
         self._progress.begin(uid)
 
     def last(self, uid: str, victim: Pod) -> None:
-        self._recorder.add(Op.EVICTION, "last", uid, victim.uid)
+        self._recorder.add(Op.EVICTION.value, "last", uid, victim.uid)
         self._progress.last(uid, victim)
 
     def end(self, uid: str, *, evicted: bool) -> bool:
-        self._recorder.add(Op.EVICTION, "end", uid, "evicted" if evicted else "")
+        self._recorder.add(Op.EVICTION.value, "end", uid, "evicted" if evicted else "")
         return self._progress.end(uid, evicted=evicted)
 
     def lapse(self, uid: str) -> None:
-        self._recorder.add(Op.EVICTION, "lapse", uid, "")
+        self._recorder.add(Op.EVICTION.value, "lapse", uid, "")
         self._progress.lapse(uid)
 
 
@@ -418,86 +517,99 @@ class RecordedState(SchedulerState):
         super().__init__(**parts)
         self._recorder: Final = recorder
         self._record: Final[Callable[..., None]] = recorder.add
+        self._elsewhere: Final = recorder.elsewhere
 
     def apply(self, change: Change, now: float) -> Sequence[Command]:
         kind, _, new = change
         if new is None:
             if change.old is not None:
-                self._record(Op.DELETED, now, kind.__name__, change.old.key)
+                self._record(_DELETED, now, kind.__name__, change.old.key)
         elif kind is Pod:
             if self._recorder.open():
-                self._recorder.put(Op.POD_CHANGED, now, self._recorder.pod(new))
-        else:
-            self._record(Op.CHANGED, now, kind.__name__, object_json(new))
+                self._recorder.put(_POD_CHANGED, now, self._recorder.pod(new), size=_RECORD_BYTES)
+        elif self._recorder.open():
+            text = object_json(new)
+            self._recorder.put(_CHANGED, now, kind.__name__, text, size=len(text))
         return super().apply(change, now)
 
     def apply_new(self, kind: type, objects: Mapping[str, Any], now: float) -> Sequence[Command]:
-        if self._recorder.open():
-            if kind is Pod:
-                pods = [self._recorder.pod(pod) for pod in objects.values()]
-                self._recorder.put(Op.LISTED_PODS, now, pods)
-            else:
-                texts = [object_json(each) for each in objects.values()]
-                self._recorder.put(Op.LISTED, now, kind.__name__, texts)
+        recorder, values = self._recorder, objects.values()
+        if kind is Pod:
+            recorder.listed(Op.LISTED_PODS.value, now, (), map(recorder.pod, values))
+        else:
+            recorder.listed(Op.LISTED.value, now, (kind.__name__,), map(object_json, values))
         return super().apply_new(kind, objects, now)
 
     def flush(self, now: float) -> int:
-        self._record(Op.FLUSH, now)
+        self._record(_FLUSH, now)
         return super().flush(now)
 
     def activate(self, pods: Iterable[Pod], now: float) -> int:
         pods = tuple(pods)
-        self._record(Op.ACTIVATE, now, [pod.uid for pod in pods])
+        self._record(_ACTIVATE, now, [pod.uid for pod in pods])
         return super().activate(pods, now)
 
     def refresh_lanes(self, namespace: str) -> None:
-        self._record(Op.REFRESH_LANES, namespace)
+        self._record(_REFRESH_LANES, namespace)
         super().refresh_lanes(namespace)
 
     def pop(self, now: float, admits: Admits | None = None) -> QueuedPod | None:
         queued = super().pop(now, admits)
         if queued is not None:
-            self._record(Op.POP, now, queued.pod.uid, bool(queued.lane))
+            groups, pod = self.cluster.pod_groups, queued.pod
+            grouped = groups.watched and groups.key_of(pod) is not None
+            if grouped:
+                self._recorder.draws_elsewhere((pod.uid,))
+            elif not queued.lane:
+                self._recorder.before_drawing()
+            self._record(_POP, now, pod.uid, bool(queued.lane) or grouped)
         return queued
 
     def pop_group(self, group: GroupKey, now: float) -> list[QueuedPod]:
         popped = super().pop_group(group, now)
-        self._record(Op.POP_GROUP, now, [queued.pod.uid for queued in popped])
+        self._recorder.draws_elsewhere(queued.pod.uid for queued in popped)
+        self._record(_POP_GROUP, now, [queued.pod.uid for queued in popped])
         return popped
 
     def assume(self, pod: Pod, node_name: str) -> Pod:
         assumed = super().assume(pod, node_name)
-        self._record(Op.ASSUME, pod.uid, node_name)
+        self._record(_ASSUME, pod.uid, node_name)
         return assumed
 
     def forget(self, assumed: Pod) -> Pod:
-        self._record(Op.FORGET, assumed.uid)
+        self._record(_FORGET, assumed.uid)
         return super().forget(assumed)
 
     def freed(self, assumed: Pod, now: float, *, but: Collection[str] = ()) -> None:
         if self._recorder.open():
-            self._recorder.put(Op.FREED, now, self._recorder.pod(assumed), list(but))
+            pod = self._recorder.pod(assumed)
+            self._recorder.put(Op.FREED.value, now, pod, list(but), size=_RECORD_BYTES)
         super().freed(assumed, now, but=but)
 
     def unscheduled_pod_gone(self, pod: Pod, now: float, *, among: Container[str]) -> None:
         if self._recorder.open():
             uids = list(among) if isinstance(among, Iterable) else []
-            self._recorder.put(Op.GONE, now, self._recorder.pod(pod), uids)
+            fields = self._recorder.pod(pod), uids
+            self._recorder.put(Op.GONE.value, now, *fields, size=_RECORD_BYTES * len(uids))
         super().unscheduled_pod_gone(pod, now, among=among)
 
     def finish_binding(self, uid: str) -> None:
-        self._record(Op.BOUND, uid)
+        self._record(_BOUND, uid)
         super().finish_binding(uid)
 
     def done(self, uid: str) -> None:
-        self._record(Op.DONE, uid)
+        if self._elsewhere:
+            self._recorder.draws_no_more(uid)
+        self._record(_DONE, uid)
         super().done(uid)
 
     def drop(self, pod: Pod) -> None:
-        self._record(Op.DROP, pod.uid)
+        self._recorder.draws_no_more(pod.uid)
+        self._record(_DROP, pod.uid)
         super().drop(pod)
 
     def fail(self, queued: QueuedPod, now: float, *, nominated_node: str | None) -> Failure:
+        self._recorder.draws_no_more(queued.pod.uid)
         plugins, pending = sorted(queued.unschedulable_plugins), sorted(queued.pending_plugins)
-        self._record(Op.FAIL, now, queued.pod.uid, nominated_node, plugins, pending)
+        self._record(_FAIL, now, queued.pod.uid, nominated_node, plugins, pending)
         return super().fail(queued, now, nominated_node=nominated_node)

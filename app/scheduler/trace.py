@@ -27,7 +27,7 @@ SUFFIX: Final = ".aktrace"
 MAX_COMPRESSED: Final = 8 << 20
 MAX_BLOCK: Final = 16 << 20
 MAX_RECORD: Final = 4 << 20
-_LEVEL: Final = 3
+_LEVEL: Final = 1
 _BLOCK_HEAD: Final = struct.Struct(">II")
 _LENGTH: Final = struct.Struct(">I")
 
@@ -67,6 +67,7 @@ class Op(enum.StrEnum):
     FREED = "e"
     BOUND = "b"
     GONE = "U"
+    RANDOM = "G"
     # What went out, and what was answered.
     EVICT = "V"
     EVICTION = "y"

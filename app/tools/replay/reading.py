@@ -120,9 +120,9 @@ class Objects:
                 return [self._object(kind, text)]
             case [Op.POD_CHANGED, float(), list(pod)]:
                 return [self._pod(pod)]
-            case [Op.LISTED, float(), str(kind), list(texts)]:
+            case [Op.LISTED, float(), str(kind), list(texts), *_]:
                 return [self._object(kind, text) for text in texts]
-            case [Op.LISTED_PODS, float(), list(pods)]:
+            case [Op.LISTED_PODS, float(), list(pods), *_]:
                 return [self._pod(pod) for pod in pods]
             case [Op.DELETED, float(), str(kind), str(key)]:
                 return [Seen(self.now, kind, key, None)]

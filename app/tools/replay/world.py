@@ -148,6 +148,8 @@ class World:
         self._labels: dict[int, bytes] = {}
         self._templates: Final[WeakValueDictionary[bytes, PodTemplate]] = WeakValueDictionary()
         self._label_sets: Final[WeakValueDictionary[bytes, LabelSet]] = WeakValueDictionary()
+        #: The parts of a list so far.
+        self._list: list[Any] = []
         self._rows: tuple[list[str], list[int]] = ([], [])
         self._held: Final[list[tuple[Op, tuple[Any, ...]]]] = []
         #: Decisions that were made once more, and those that were taken as recorded.
@@ -288,14 +290,22 @@ class World:
             self._evictions.pop(old.uid, None)
         self.state.apply(Change(self._kinds[kind], old, None), now)
 
-    def _listed(self, now: float, kind: str, texts: list[bytes]) -> None:
+    def _listed(self, now: float, kind: str, texts: list[bytes], more: bool = False) -> None:
         self._at(now)
+        self._list += texts
+        if more:
+            return
+        texts, self._list = self._list, []
         objects = {made.key: made for made in (self._object(kind, text) for text in texts)}
         self._objects.update(((kind, key), made) for key, made in objects.items())
         self.state.apply_new(self._kinds[kind], objects, now)
 
-    def _listed_pods(self, now: float, records: list[list[Any]]) -> None:
+    def _listed_pods(self, now: float, records: list[Any], more: bool = False) -> None:
         self._at(now)
+        self._list += records
+        if more:
+            return
+        records, self._list = self._list, []
         pods = {pod.key: pod for pod in map(self._pod, records)}
         self._objects.update((("Pod", key), pod) for key, pod in pods.items())
         self._pods.update((pod.uid, pod) for pod in pods.values())
@@ -524,6 +534,7 @@ class World:
         Op.GONE: _gone,
         Op.EVICT: _evict,
         Op.EVICTION: _eviction,
+        Op.RANDOM: _set_rng,
         Op.NAMES: _ignore,
         Op.CALL: _ignore,
         Op.REQUEST: _ignore,

@@ -294,3 +294,38 @@ def test_a_record_that_is_too_large_is_a_gap(tmp_path, caplog):
     recorder.add(Op.DONE, "later")
     recorder.end()
     assert [next(iter(read_records(file)))[0].gap for file in files_of(tmp_path)] == [False, True]
+
+
+# ---------------------------------------------------------------- what a replay has to know
+
+
+def test_draws_of_decisions_that_are_not_repeated_are_known(tmp_path):
+    """An extended pod preempts, and draws from the generator from which the next pod draws."""
+    full = FullState()
+    rng = full.rng
+    recorder = Recorder(tmp_path, Clock())
+    recorder.begin(HEADER, full.state, rng)
+    recorder.draws_elsewhere(["extended"])
+    rng.random()
+    recorder.before_drawing()
+    first = recording._json(recording._plain(rng))
+    recorder.draws_no_more("extended")
+    rng.random()
+    recorder.before_drawing()
+    second = recording._json(recording._plain(rng))
+    recorder.before_drawing()
+    recorder.end()
+    states = [record[1] for record in read_records(files_of(tmp_path)[0]) if record[0] == Op.RANDOM]
+    assert states == [first, second]
+
+
+def test_a_list_that_is_longer_than_a_record_may_be(tmp_path, monkeypatch):
+    monkeypatch.setattr(recording, "LIST_BYTES", 100)
+    recorder = started(tmp_path)
+    recorder.listed("l", 1.0, ("Service",), [b"%d" % number * 30 for number in range(9)])
+    recorder.listed("q", 1.0, (), [])
+    recorder.end()
+    _, *records = read_records(files_of(tmp_path)[0])
+    lists = [record[2:] for record in records if record[0] in {"l", "q"}]
+    assert [more for *_, more in lists] == [True, True, False, False]
+    assert [len(items) for *_, items, _ in lists] == [4, 4, 1, 0]
