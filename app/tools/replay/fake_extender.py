@@ -12,7 +12,6 @@ import click
 import msgspec
 from aiohttp import web
 
-from app.cli.process import explained
 from app.extender.config import Verb
 from app.extender.errors import CallOutcome
 from app.scheduler.trace import TraceError
@@ -61,8 +60,10 @@ def application(trace: Path, extender: str = "") -> web.Application:
 @click.option("--port", default=0, show_default=True, help="0: any free one.")
 def main(trace: Path, extender: str, host: str, port: int) -> None:
     """Answer as a recorded extender did."""
-    with explained(TraceError):
+    try:
         served = application(trace, extender)
+    except TraceError as error:
+        raise click.ClickException(str(error)) from error
     show = functools.partial(click.echo, nl=True)
     web.run_app(served, host=host, port=port, access_log=None, print=lambda text: show(str(text)))
 
