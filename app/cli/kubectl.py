@@ -14,7 +14,18 @@ from app.cli.root import main
 
 _NAME: Final = "kubectl aiokube"
 #: The commands that ask a running scheduler.
-_COMMANDS: Final = ("why", "explain", "top", "dashboard", "version")
+_COMMANDS: Final = (
+    "why",
+    "explain",
+    "fits",
+    "how-many",
+    "drain",
+    "lose",
+    "needs",
+    "top",
+    "dashboard",
+    "version",
+)
 #: kubectl's directive: complete no names of files.
 _NO_FILES: Final = ":4"
 
@@ -43,7 +54,7 @@ class _Plugin(click.Group):
 
 command: Final = _Plugin(
     _NAME,
-    help="Ask a running aiokube-scheduler: why pods are pending, and what it is doing.",
+    help="Ask a running aiokube-scheduler: why pods are pending, what would happen, and what it is doing.",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 

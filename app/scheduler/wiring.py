@@ -170,7 +170,7 @@ class Scheduler:
             clock=self._clock,
             seed=0,
             priorities=functools.partial(priorities_of, api.transport),
-            keep_raw=chain.may_concern,
+            chain=chain,
             synced=lambda: self.synced,
         )
         self.filter: Final = WhatIfFilter(self.whatif, self.state, self.dry_runs)

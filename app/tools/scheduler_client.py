@@ -297,9 +297,9 @@ async def _story(client: KubeClient, namespace: str, name: str) -> bytes:
 
 
 @contextlib.contextmanager
-def answered(server: str, resource: str) -> Iterator[None]:
-    """Raises errors of requests to a scheduler as NotAnswered; ``resource``: the nonResourceURL of the right that they
-    take.
+def answered(server: str, resource: str, verb: str = "get") -> Iterator[None]:
+    """Raises errors of requests to a scheduler as NotAnswered; ``resource`` and ``verb``: the nonResourceURL and the
+    verb of the right that they take.
     """
     try:
         yield
@@ -310,15 +310,15 @@ def answered(server: str, resource: str) -> Iterator[None]:
             f"{server} does not accept these credentials ({err}); give others with --token or --kubeconfig"
         ) from err
     except Forbidden as err:
-        raise NotAnswered(_forbidden(err, resource)) from err
+        raise NotAnswered(_forbidden(err, resource, verb)) from err
     except NotFound as err:
         raise UnknownObject(str(err)) from err
     except KubeApiError as err:
         raise NotAnswered(str(err)) from err
 
 
-def _forbidden(err: Forbidden, resource: str) -> str:
-    right = f'It takes the right to "get" the nonResourceURL {resource}'
+def _forbidden(err: Forbidden, resource: str, verb: str) -> str:
+    right = f'It takes the right to "{verb}" the nonResourceURL {resource}'
     if _ANONYMOUS not in str(err):
         return f"{err}. {right}"
     return (
@@ -374,7 +374,7 @@ class Link:
             return self._opened
 
     @contextlib.asynccontextmanager
-    async def _asking(self, resource: str) -> AsyncIterator[KubeClient]:
+    async def _asking(self, resource: str, verb: str = "get") -> AsyncIterator[KubeClient]:
         """The client, for one request; ``resource`` as for ``answered``.
 
         Raises NotAnswered, ConnectionSettingsError.
@@ -382,7 +382,7 @@ class Link:
         opened = await self._open()
         opened.users += 1
         try:
-            with answered(opened.client.server, resource):
+            with answered(opened.client.server, resource, verb):
                 yield opened.client
         except Unreachable:
             if self._opened is opened:
@@ -403,6 +403,11 @@ class Link:
         """An answer. Raises NotAnswered, ConnectionSettingsError."""
         async with self._asking(resource) as client:
             return (await client.request("GET", path)).body
+
+    async def post(self, path: str, body: bytes, seconds: float) -> bytes:
+        """The answer to a body, within so many seconds. Raises NotAnswered, ConnectionSettingsError."""
+        async with self._asking(path, "post") as client:
+            return (await client.request("POST", path, body=body, timeout=seconds)).body
 
     async def events(self, after: str) -> AsyncGenerator[Event, None]:
         """The feed from an event on, over answers that follow one another until one is empty.

@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 
 from app.cycle.room import Room, room_of
+from app.extender.chain import ExtenderChain
 from app.framework.args import Profile
 from app.framework.diagnosis import Diagnosis
 from app.kube.errors import KubeError
@@ -38,7 +39,6 @@ from app.scheduler.whatif.world import Failed, GivenUp, ImaginedCluster
 from app.state.mirror import MirrorBrokenError
 from app.state.scheduler_state import SchedulerState
 from app.wire.kube import NodeDecoder, decoder_for
-from app.wire.pods import KeepRaw
 from app.wire.whatif_v1 import (
     MAX_COPIES,
     MAX_PODS,
@@ -118,10 +118,13 @@ class WhatIf:
         clock: Clock,
         seed: int,
         priorities: Priorities,
-        keep_raw: KeepRaw | bool = False,
+        chain: ExtenderChain | None = None,
         synced: Callable[[], bool] = lambda: True,
     ) -> None:
-        """``seed``: of the questions' own random numbers. ``synced``: whether the state is complete."""
+        """``seed``: of the questions' own random numbers. ``chain``: the extenders, which are asked by their dry runs.
+
+        ``synced``: whether the state is complete.
+        """
         self._state: Final = state
         self._profiles: Final = profiles
         self._classes: Final = classes
@@ -129,12 +132,17 @@ class WhatIf:
         self._clock: Final = clock
         self._rng: Final = np.random.default_rng(seed)
         self._synced: Final = synced
+        self._chain: Final = chain
         self._ask_priorities: Final = priorities
         self._priorities: Mapping[str, int] = SYSTEM_PRIORITIES
         self._priorities_at = -_PRIORITIES_SECONDS
         self._reader: Final = ManifestReader(
             {kind.__name__: (kind, decoder_for(kind)) for kind in state.cluster.kinds()},
-            kinds.pods(keep_raw=keep_raw, keep_bound_raw=False, features=features).decoder,
+            kinds.pods(
+                keep_raw=False if chain is None else chain.may_concern,
+                keep_bound_raw=False,
+                features=features,
+            ).decoder,
             NodeDecoder(),
             [profile.scheduler_name for profile in profiles],
         )
@@ -183,7 +191,9 @@ class WhatIf:
         started, at = self._clock.monotonic(), self._clock.wall()
         if not self._synced():
             raise RefusedError(503, "ServiceUnavailable", "the caches are not filled yet", 1)
-        async with self.world(question.timeout_seconds, gone) as world:
+        async with self.world(
+            question.timeout_seconds, gone, extenders=question.extenders
+        ) as world:
             asking = _Asking(self, world, question)
             answer = await asking.answer()
         return msgspec.structs.replace(
@@ -195,9 +205,12 @@ class WhatIf:
 
     @asynccontextmanager
     async def world(
-        self, seconds: float, gone: Callable[[], bool] = bool
+        self, seconds: float, gone: Callable[[], bool] = bool, *, extenders: bool = False
     ) -> AsyncIterator[ImaginedCluster]:
-        """The imagined cluster as the cluster is now, for the block alone. Raises RefusedError."""
+        """The imagined cluster as the cluster is now, for the block alone. Raises RefusedError.
+
+        ``extenders``: whether they are asked.
+        """
         if self._waiting >= MAX_WAITING:
             raise RefusedError(
                 429, "TooManyRequests", f"{MAX_WAITING} questions are waiting already", 1
@@ -215,14 +228,14 @@ class WhatIf:
             self._waiting -= 1
         try:
             left = max(0.001, seconds - (self._clock.monotonic() - began))
-            async with self._prepared(left, gone) as world:
+            async with self._prepared(left, gone, extenders=extenders) as world:
                 yield world
         finally:
             self._turn.release()
 
     @asynccontextmanager
     async def _prepared(
-        self, seconds: float, gone: Callable[[], bool]
+        self, seconds: float, gone: Callable[[], bool], *, extenders: bool
     ) -> AsyncIterator[ImaginedCluster]:
         if self._idle is not None:
             self._idle.cancel()
@@ -235,12 +248,13 @@ class WhatIf:
                 clock=self._clock,
                 rng=self._rng,
                 features=self._features,
+                chain=self._chain,
             )
             budgets = world.state.cluster.lister(PodDisruptionBudget)
             self._budgets = DisruptionBudgets(budgets, self._features.rules)
         intact = False
         try:
-            async with world.question(seconds, gone):
+            async with world.question(seconds, gone, extenders=extenders):
                 try:
                     yield world
                 finally:
@@ -391,6 +405,10 @@ class _Asking:
     async def _move(self, nodes: Sequence[Node], *, gone: bool) -> WhatIfAnswer:
         """Nodes are cordoned and drained, or ``gone``: their pods are made again by their controllers."""
         world, table = self._world, self._world.state.table
+        if self._question.extenders:
+            raise invalid(
+                "drain and lose do not ask extenders: what is kept of bound pods is not enough"
+            )
         moved: list[tuple[Pod, str]] = []
         leaving: Counter[str] = Counter()
         drained: list[Pod] = []
@@ -558,6 +576,8 @@ class _Asking:
                     pod = msgspec.structs.replace(pod, name=name)  # noqa: PLW2901 - another name for the same pod
                 seen.add(pod.key)
                 pods.append(pod)
+        if self._question.extenders:
+            self._check_dry_runs(pods)
         return pods
 
     def _known_pods(self) -> list[Pod]:
@@ -593,6 +613,12 @@ class _Asking:
             resized=None,
         )
 
+    def _check_dry_runs(self, pods: Iterable[Pod]) -> None:
+        """Raises RefusedError if an extender would have to be asked that has no dry run."""
+        names = {name for pod in pods for name in self._world.not_asked(pod)}
+        if names:
+            raise invalid(f"extender {', '.join(sorted(names))} has no dryRun in the configuration")
+
     def _is_taken(self, pod: Pod) -> bool:
         """Whether a pod with a node has this name. One without is the pod that is meant."""
         known = self._world.state.pods.get(pod.key)
@@ -627,6 +653,8 @@ class _Asking:
 
     async def _count(self, reading: Reading, wanted: Wanted, most: int) -> CountAnswer:
         pod = wanted.pod(0)
+        if self._question.extenders:
+            self._check_dry_runs([pod])
         if group_of(pod) is not None:
             raise invalid(f"{wanted.title}: how-many counts single pods, not pods of a group")
         framework = self._world.frameworks[pod.spec.scheduler_name]
@@ -634,7 +662,7 @@ class _Asking:
         state = self._world.state
         steps = room_of(framework, state.table, pod, state.nominated_for, most)
         try:
-            while True:
+            while not (self._world.asks_extenders and self._world.concerned(pod)):
                 next(steps)
                 await self._pause()
         except StopIteration as end:
@@ -812,13 +840,16 @@ class _Asking:
         )
 
     def _pending(self, pod: Pod, fate: Failed) -> PodAnswer:
+        message = fate.message
+        if self._question.question == "needs" and fate.diagnosis is not None:
+            message = fate.diagnosis.message()  # without that these pods never preempt
         return PodAnswer(
             pod.namespace,
             pod.name,
             node_before=self._before.get(pod.uid, ""),
             preempts=[_name(victim) for victim in self._world.outcomes.preempts.get(pod.uid, ())],
             reason=fate.reason,
-            message=fate.message,
+            message=message,
         )
 
     def _stops(self) -> list[Stop]:

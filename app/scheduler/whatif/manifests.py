@@ -397,7 +397,7 @@ class _OneQuestion:
             raise invalid("the pod has no containers")
         spec["schedulerName"] = self._reader.scheduler(spec.get("schedulerName"))
         self._prioritize(spec)
-        if self._question.question == "how-many":
+        if self._question.question in {"how-many", "needs"}:
             spec["preemptionPolicy"] = "Never"
         host = bool(spec.get("hostNetwork"))
         for part in ("containers", "initContainers"):

@@ -6,8 +6,10 @@ end than pods to be decided. Then preemptors, and whatever else waits for an eve
 """
 
 import asyncio
+import functools
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final, cast
 
@@ -15,6 +17,11 @@ import msgspec
 import numpy as np
 
 from app.cycle.pod_cycle import AssumedPod
+from app.extender.chain import ExtenderChain, FilterResult
+from app.extender.client import HTTPExtender
+from app.extender.config import Verb
+from app.extender.dry_run import DryRuns
+from app.extender.errors import ExtenderError
 from app.framework.args import Profile
 from app.framework.diagnosis import Diagnosis
 from app.framework.handle import Eviction
@@ -30,6 +37,8 @@ from app.plugins.default_preemption import DefaultPreemption
 from app.runtime.tasks import SLICE, Limiter
 from app.scheduler.binding import Binder
 from app.scheduler.effects import ApiEffects
+from app.scheduler.extender_cycle import ExtenderCycle
+from app.scheduler.extender_retries import ExtenderRetries
 from app.scheduler.failures import FailureHandler
 from app.scheduler.group_cycle import GroupCycle
 from app.scheduler.group_status import GroupStatusWriter
@@ -37,10 +46,13 @@ from app.scheduler.loop import PodCycle, SchedulingLoop
 from app.scheduler.parts import Parts
 from app.scheduler.profiles import build_state
 from app.scheduler.reports import Reports
+from app.scheduler.serial_extenders import HeldTurn, SerialGate, extenders_of, lanes, turn_of
 from app.state.mirror import Mirror, MirrorSteps
-from app.state.queue.queued_pod import GATED
+from app.state.queue.active_queue import Admits
+from app.state.queue.queued_pod import GATED, Lane, QueuedPod
 from app.state.queue.scheduling_queue import SchedulingQueue
 from app.state.scheduler_state import SchedulerState
+from app.wire.extender_v1 import FilterAnswer, Victims
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +61,8 @@ _SHARE_WHEN_BUSY: Final = 0.01
 #: Attempts of one question at most, for each of its pods: one that others keep waking is not tried for ever.
 _ATTEMPTS: Final = 20
 _PREEMPTION: Final = "DefaultPreemption"
+#: Pods about which extenders are asked at the same time.
+_PARALLELISM: Final = 16
 
 
 class GivenUp(BaseException):
@@ -71,6 +85,11 @@ class Pace(Limiter):
         """A question begins, which may take so long. ``gone``: whether nobody waits for the answer any longer."""
         self._began = self._clock.monotonic()
         self._ends, self._gone = self._began + seconds, gone
+
+    @property
+    def left(self) -> float:
+        """Seconds until the end, at least 0."""
+        return max(0.0, self._ends - self._clock.monotonic())
 
     async def wait_for_room(self) -> None:
         """Pauses if it is time to. Raises GivenUp."""
@@ -130,22 +149,32 @@ class ImaginedCluster:
         clock: Clock,
         rng: np.random.Generator,
         features: Features,
+        chain: ExtenderChain | None = None,
     ) -> None:
-        """``rng``: of questions only. Raises PluginError."""
-        if classes.get(_PREEMPTION) is DefaultPreemption:
+        """``rng``: of questions only. ``chain``: whose extenders are asked by their dry runs, if a question wants it.
+
+        Raises PluginError.
+        """
+        if classes.get(_PREEMPTION) is DefaultPreemption and not (chain and chain.dry_runs):
             classes = {**classes, _PREEMPTION: _PausingPreemption}
         self.clock: Final = clock
         self.outcomes = Fates()
         self._tasks: Final[set[asyncio.Task[None]]] = set()
         self._dying: Final[dict[str, Pod]] = {}
+        self._evictions: Final[list[Eviction]] = []
         self._most_attempts = 0
+        #: Without extenders, and with them.
+        self._loops: tuple[SchedulingLoop, ...] = ()
         self._loop: SchedulingLoop | None = None
+        self._dry_runs: Final = None if chain is None else DryRuns(chain)
+        dry = ExtenderChain(() if chain is None else chain.dry_runs)
+        self._dry: Final = dry
         self.state: SchedulerState
         self.frameworks: Mapping[str, Framework]
         self.state, self.frameworks = build_state(
             profiles,
             classes,
-            SchedulingQueue,
+            functools.partial(SchedulingQueue, lane=lanes(dry.extenders, self._group_of)),
             rng=rng,
             clock=clock,
             notify=self._notify,
@@ -157,31 +186,96 @@ class ImaginedCluster:
         effects = cast("ApiEffects", _Effects(self))
         failures = FailureHandler(parts, effects, cast("Reports", _NoReports()))
         binder = cast("Binder", _Binder(self, failures))
-        self._loop = SchedulingLoop(
+        percentages = {p.scheduler_name: p.percentage_of_nodes_to_score or 0 for p in profiles}
+        self._loops = tuple(
+            self._make_loop(parts, effects, failures, binder, extenders)
+            for extenders in (
+                None,
+                ExtenderCycle(
+                    dry,
+                    self.state.table,
+                    percentages=percentages,
+                    rng=rng,
+                    retries=cast("ExtenderRetries", _NoRetries()),
+                    serial=cast("SerialGate", _OpenGate(dry, self._group_of)),
+                    before_asking=_nothing,
+                ),
+            )
+        )
+
+    def _make_loop(
+        self,
+        parts: Parts,
+        effects: ApiEffects,
+        failures: FailureHandler,
+        binder: Binder,
+        extenders: ExtenderCycle | None,
+    ) -> SchedulingLoop:
+        return SchedulingLoop(
             parts,
-            PodCycle(parts, self.frameworks, binder=binder, failures=failures, extenders=None),
+            PodCycle(parts, self.frameworks, binder=binder, failures=failures, extenders=extenders),
             groups=GroupCycle(
                 parts,
                 effects=effects,
-                extenders=None,
+                extenders=extenders,
                 binder=binder,
                 failures=failures,
                 status=cast("GroupStatusWriter", _NoStatus()),
             ),
-            extenders=None,
-            parallelism=1,
+            extenders=extenders,
+            parallelism=_PARALLELISM,
             limits=(self.pace,),
         )
 
+    def _group_of(self, pod: Pod) -> GroupKey | None:
+        return self.state.cluster.pod_groups.key_of(pod)
+
+    def not_asked(self, pod: Pod) -> tuple[str, ...]:
+        """The names of the extenders that decide about the pod and have no dry run."""
+        return () if self._dry_runs is None else self._dry_runs.not_asked(pod)
+
+    def concerned(self, pod: Pod) -> bool:
+        """Whether any extender with a dry run filters or prioritizes for the pod."""
+        return bool(
+            self._dry.concerned(pod, Verb.FILTER) or self._dry.concerned(pod, Verb.PRIORITIZE)
+        )
+
+    @property
+    def asks_extenders(self) -> bool:
+        """Whether extenders are asked in this question."""
+        return bool(self._loops) and self._loop is self._loops[1]
+
+    def concerns_preemption(self, pod: Pod) -> bool:
+        """Whether extenders are asked about the victims of a pod."""
+        dry = self._dry
+        return self.asks_extenders and bool(dry.concerned(pod, Verb.PREEMPT))
+
+    async def agree_on_victims(
+        self, pod: Pod, candidates: Mapping[str, Victims]
+    ) -> Mapping[str, Victims]:
+        """The candidates of a preemption that extenders accept in their dry run. Raises SchedulingError."""
+        if self._dry_runs is None:
+            return candidates
+        until = asyncio.get_running_loop().time() + self.pace.left
+        return await self._dry_runs.preempt(pod, candidates, self._pods_on, until)
+
+    def _pods_on(self, node_name: str) -> Mapping[str, Pod] | None:
+        table = self.state.table
+        row = table.row_of.get(node_name)
+        return None if row is None or table.nodes[row] is None else table.pods[row]
+
     @asynccontextmanager
     async def question(
-        self, seconds: float, gone: Callable[[], bool] = bool
+        self, seconds: float, gone: Callable[[], bool] = bool, *, extenders: bool = False
     ) -> AsyncIterator["ImaginedCluster"]:
         """The world as the cluster is now; whatever is done to it during the block is taken back after it.
+
+        ``extenders``: whether extenders are asked.
 
         Raises GivenUp. After any other exception the world must not be used again.
         """
         self.pace.begin(seconds, gone)
+        self._loop = self._loops[extenders]
         await self.pace.through(self.mirror.update(self.now))
         try:
             yield self
@@ -193,10 +287,11 @@ class ImaginedCluster:
         await self._restore()
 
     async def _restore(self) -> None:
-        for task in self._tasks:
+        tasks = set(self._tasks)
+        for task in tasks:
             task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        if tasks:
+            await asyncio.wait(tasks)
         placed = list(self.outcomes.placed.values())
         for assumed in reversed(placed):
             try:
@@ -209,6 +304,9 @@ class ImaginedCluster:
             self.state.forget(pod)
         self.outcomes = Fates()
         self._dying.clear()
+        for eviction in self._evictions:
+            eviction.progress.lapse(eviction.uid)
+        self._evictions.clear()
         self._most_attempts = 0
         await self.pace.through(self.mirror.take_back(self.now), to_the_end=True)
 
@@ -229,7 +327,11 @@ class ImaginedCluster:
         """Schedules until nothing is left to try: victims go, and pods that wait for them are tried again. Raises GivenUp."""
         loop = self._loop
         while loop is not None:
-            await loop.settle()
+            try:
+                async with asyncio.timeout(self.pace.left if self.asks_extenders else None):
+                    await loop.settle()
+            except TimeoutError:
+                raise GivenUp from None
             if not self._dying or self.outcomes.attempts > self._most_attempts:
                 return
             dying = list(self._dying.values())
@@ -262,8 +364,14 @@ class ImaginedCluster:
     def _spawn(self, coroutine: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(coroutine, name=name)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._done)
         return task
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        fault = None if task.cancelled() else task.exception()
+        if fault is not None and not isinstance(fault, GivenUp):
+            log.error("Error in a question", exc_info=fault)
 
     def _on_event(self, event: object) -> None:
         outcomes = self.outcomes
@@ -302,6 +410,7 @@ class ImaginedCluster:
             self.outcomes.preempts.setdefault(mate.uid, [])
         if not staying:
             return
+        self._evictions.append(eviction)
         eviction.progress.begin(eviction.uid)
         eviction.progress.last(eviction.uid, staying[-1])
         for pod in staying:
@@ -320,7 +429,7 @@ _EVICTED: Final = PodCondition(
 
 
 class _PausingPreemption(DefaultPreemption):
-    """A search that lets other tasks run: nothing else changes the mirror in a pause."""
+    """A search that lets other tasks run. The mirror does not change in a pause, as no attempt waits for extenders."""
 
     ROWS_AT_ONCE = 256
 
@@ -348,11 +457,9 @@ class _Effects:
         self.latest: Final = world.state.latest
         self.evict: Final = world.evict
         self.now: Final = world.clock.wall
+        self.asks_about_victims: Final = world.concerns_preemption
+        self.agree_on_victims: Final = world.agree_on_victims
         self._pace: Final = world.pace
-
-    def asks_about_victims(self, _pod: Pod) -> bool:
-        """See Effects."""
-        return False
 
     def event(self, pod: Pod, *, reason: str, action: str, note: str) -> None:
         """See Effects."""
@@ -377,3 +484,72 @@ class _NoStatus:
 
     def put(self, key: GroupKey, result: str, text: str, *, uid: str) -> None:
         """See GroupStatusWriter."""
+
+
+class _NoRetries:
+    """Nothing is tried again later (see ExtenderRetries)."""
+
+    def gone(self, uid: str) -> None:
+        """See ExtenderRetries."""
+
+    def rejected(self, pod: Pod, extenders: Iterable[str], retry_after: float | None) -> None:
+        """See ExtenderRetries."""
+
+    def failed(self, pod: Pod, error: ExtenderError) -> None:
+        """See ExtenderRetries."""
+
+
+class _OpenGate:
+    """Lets pods overlap (see SerialGate): dry runs reserve nothing, and their clients keep to the servers' limits."""
+
+    def __init__(self, chain: ExtenderChain, group_of: Callable[[Pod], object]) -> None:
+        self.extenders_of: Final = extenders_of(chain.extenders, group_of)
+        self._attempts: Final[Counter[str]] = Counter()
+
+    def gate(self, *, room: bool) -> Admits | None:
+        """See SerialGate."""
+        return None if room else lambda queued: not queued.lane
+
+    def hold(self, pods: Sequence[QueuedPod]) -> HeldTurn:
+        """See SerialGate."""
+        return HeldTurn(frozenset(), min(map(turn_of, pods)))
+
+    def give_up(self, held: HeldTurn) -> None:
+        """See SerialGate."""
+
+    async def wait(self, lane: Lane) -> None:
+        """See SerialGate."""
+
+    def begin(self, lane: Lane) -> None:
+        """See SerialGate."""
+        self._attempts.update(lane)
+
+    def end(self, lane: Lane) -> None:
+        """See SerialGate."""
+        self._attempts.subtract(lane)
+
+    def attempts(self, lane: Lane) -> int:
+        """See SerialGate."""
+        return min((self._attempts[name] for name in lane), default=0)
+
+    def may_overlap(self, _lane: Lane) -> bool:
+        """See SerialGate."""
+        return True
+
+    has_room = may_overlap
+
+    def serial(self, _lane: Lane) -> Lane:
+        """See SerialGate."""
+        return frozenset()
+
+    def observe(self, result: FilterResult) -> None:
+        """See SerialGate."""
+
+    def observe_answer(
+        self, extender: HTTPExtender, sent: int, answer: FilterAnswer | ExtenderError
+    ) -> None:
+        """See SerialGate."""
+
+
+async def _nothing(_uid: str) -> None:
+    """Nothing has to be done before extenders are asked."""

@@ -1,6 +1,7 @@
 """Replays a recording from beginning to end, and says what was decided and where that differs."""
 
 import hashlib
+import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -58,6 +59,17 @@ def replay(
     if run.world is None:
         raise TraceError(f"{trace}: it is empty")
     return run.result(incomplete)
+
+
+def state_after(trace: Path, classes: Mapping[str, type]) -> World:
+    """The scheduler as it is at the end of a recording. Raises TraceError, ConfigurationError, PluginError."""
+    run = _Run(classes, sys.maxsize)
+    for file in files_of(trace):
+        for record in read_records(file):
+            run.take(file, record)
+    if run.world is None:
+        raise TraceError(f"{trace}: it is empty")
+    return run.world
 
 
 class _Run:

@@ -112,8 +112,10 @@ class World:
         self.ordered: Final = header.first and not loaded.settings.extenders
         self.clock: Final = TraceClock()
         self._rng: Final = np.random.default_rng(0)
+        self.features: Final = features
+        self.profiles: Final = [with_gang_scheduling(profile) for profile in plain]
         self.state, self._frameworks = build_state(
-            [with_gang_scheduling(profile) for profile in plain],
+            self.profiles,
             classes,
             functools.partial(
                 SchedulingQueue,

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from importlib.metadata import entry_points
-from typing import Final
+from typing import Final, NamedTuple
 
 from app.extender.memory import AnswerMemory
 from app.kube.events import EventRecorder
@@ -62,6 +62,30 @@ async def scheduling(
     settings: Settings, transport: Transport, clock: Clock, *, features: Features
 ) -> AsyncIterator[SimulatedScheduler]:
     """Schedules for the length of the block, by these rules. Raises ConfigurationError, PluginError."""
+    async with standing_by(settings, transport, clock, features=features) as (scheduler, group):
+        telemetry, events = scheduler.telemetry, scheduler.events
+        work = [
+            spawn_eternal(group, events.run(), name="events"),
+            spawn_eternal(group, scheduler.parts.loop.run(), name="schedule"),
+        ]
+        yield SimulatedScheduler(scheduler.parts, telemetry, events)
+        work[-1].cancel()
+        await scheduler.parts.wind_down(0.0)
+
+
+class Standby(NamedTuple):
+    """A scheduler whose caches are filled, and that schedules nothing."""
+
+    parts: Scheduler
+    telemetry: Telemetry
+    events: EventRecorder
+
+
+@contextlib.asynccontextmanager
+async def standing_by(
+    settings: Settings, transport: Transport, clock: Clock, *, features: Features
+) -> AsyncIterator[tuple[Standby, asyncio.TaskGroup]]:
+    """Follows a cluster for the length of the block. Raises ConfigurationError, PluginError."""
     rng, _ = make_rng()
     telemetry = Telemetry(clock, rng.spawn(1)[0])
     limits = take_limits()
@@ -89,18 +113,14 @@ async def scheduling(
             running.append(scheduler)
             scheduler.start_watching()
             await scheduler.wait_synced()
-            work = [
-                spawn_eternal(group, events.run(), name="events"),
-                spawn_eternal(group, scheduler.loop.run(), name="schedule"),
-            ]
-            yield SimulatedScheduler(scheduler, telemetry, events)
-            work[-1].cancel()
-            await scheduler.wind_down(0.0)
+            yield Standby(scheduler, telemetry, events), group
             raise _Finished  # noqa: TRY301 - ends the eternal tasks of the group
     except* _Finished:
         pass
     finally:
         await chain.close()
+        for scheduler in running:
+            scheduler.whatif.close()
 
 
 class _Finished(Exception):  # noqa: N818 - ends a TaskGroup with eternal tasks
