@@ -52,6 +52,8 @@ class Eviction(msgspec.Struct, frozen=True):
     #: The group that preempts, and its other pods.
     group: AnyPodGroup | None = None
     mates: tuple[Pod, ...] = ()
+    #: Whether victims on other nodes might have been chosen as well, by chance.
+    tied: bool = False
 
     @property
     def uid(self) -> str:

@@ -101,12 +101,13 @@ class PodAnswer(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True)
     node_before: str = msgspec.field(default="", name="from")
     #: The pods that are evicted for it first.
     preempts: list[EvictedPod] = []
-    #: Why it stays pending: Unschedulable, SchedulerError, Gated, OtherScheduler, Unmanaged, NotDecided.
+    #: Why it has no node: Unschedulable, SchedulerError, Gated, Preempted, OtherScheduler, Unmanaged, NotDecided.
     reason: str = ""
     message: str = ""
     #: Of those that stay pending, if it was asked for: the smallest changes that place it, the easiest first.
     suggestions: list[Suggestion] = []
-    #: Whether another node was as good, for this pod or for one decided before it: then chance decides.
+    #: Whether chance decides: another node, or other victims, were as good for this pod or one decided before it, or it
+    #: matters when victims end.
     tie: bool = False
 
 

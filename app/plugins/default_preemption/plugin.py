@@ -217,8 +217,9 @@ class DefaultPreemption:
         if chosen is None:
             return PostFilterResult(unschedulable(NO_CANDIDATE))
         node, victims = chosen
+        tied = len(tried) < len(rows) or self._is_tied(findings, candidates)
         violations = victims.num_pdb_violations
-        effects.evict(Eviction(pod, node, victims.pods, self._running, violations))
+        effects.evict(Eviction(pod, node, victims.pods, self._running, violations, tied=tied))
         if not self._tells:
             return PostFilterResult(SUCCESS, node)
         return PostFilterResult(
@@ -475,6 +476,13 @@ class DefaultPreemption:
         else:
             row = min(candidates.tolist(), key=findings.losses.__getitem__)
         return self._table.names[row], self._whole(self._victims(findings, row))
+
+    def _is_tied(self, findings: DryRunResults, candidates: Rows) -> bool:
+        """Whether several of the candidates have the least loss."""
+        if len(candidates) < 2 or self._groups.any_units:
+            return len(candidates) > 1
+        losses = [findings.losses[row] for row in candidates.tolist()]
+        return losses.count(min(losses)) > 1
 
     def _victims(self, findings: DryRunResults, row: int) -> Victims:
         """The victims found on a row, in their latest versions."""

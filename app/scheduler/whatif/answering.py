@@ -429,7 +429,7 @@ class _Asking:
         for pod, _ in moved:
             world.change(Pod, pod, None)
             await self._pause()
-        for pod, node_name in moved:
+        for pod, node_name in sorted(moved, key=lambda each: each[0].key):
             if node_name and not pod.terminating:
                 self._make_again(pod, node_name)
         self._put(self._pods)
@@ -794,7 +794,7 @@ class _Asking:
         world, outcomes = self._world, self._world.outcomes
         by_uid = {pod.uid: pod for pod in self._pods}
         rows: list[PodAnswer] = []
-        by_chance = False
+        by_chance = outcomes.by_timing
         coming: Counter[str] = Counter()
         going: Counter[str] = Counter(leaving or {})
         for uid, assumed in outcomes.placed.items():
@@ -850,6 +850,7 @@ class _Asking:
             preempts=[_name(victim) for victim in self._world.outcomes.preempts.get(pod.uid, ())],
             reason=fate.reason,
             message=message,
+            tie=self._world.outcomes.by_timing,
         )
 
     def _stops(self) -> list[Stop]:

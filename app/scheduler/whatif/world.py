@@ -135,6 +135,8 @@ class Fates:
         #: The pods that were evicted for it.
         self.preempts: Final[dict[str, list[Pod]]] = {}
         self.attempts = 0
+        #: Whether several pods waited while victims went: then it matters when each of these ends.
+        self.by_timing = False
 
 
 class ImaginedCluster:
@@ -160,8 +162,11 @@ class ImaginedCluster:
         self.clock: Final = clock
         self.outcomes = Fates()
         self._tasks: Final[set[asyncio.Task[None]]] = set()
-        self._dying: Final[dict[str, Pod]] = {}
+        #: Those that have not begun yet.
+        self._evicting: Final[list[Eviction]] = []
         self._evictions: Final[list[Eviction]] = []
+        #: The pods for which Reserve has run.
+        self._reserved: Final[list[AssumedPod]] = []
         self._most_attempts = 0
         #: Without extenders, and with them.
         self._loops: tuple[SchedulingLoop, ...] = ()
@@ -184,7 +189,7 @@ class ImaginedCluster:
         self.pace: Final = Pace(clock, lambda: original.ready)
         parts = Parts(self.state, clock, rng, self._spawn, self._on_event)
         effects = cast("ApiEffects", _Effects(self))
-        failures = FailureHandler(parts, effects, cast("Reports", _NoReports()))
+        failures = FailureHandler(parts, effects, cast("Reports", _Reports(self)))
         binder = cast("Binder", _Binder(self, failures))
         percentages = {p.scheduler_name: p.percentage_of_nodes_to_score or 0 for p in profiles}
         self._loops = tuple(
@@ -292,8 +297,7 @@ class ImaginedCluster:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
-        placed = list(self.outcomes.placed.values())
-        for assumed in reversed(placed):
+        for assumed in reversed(self._reserved):
             try:
                 assumed.framework.commit.unreserve(
                     assumed.cycle_state, assumed.pod, assumed.pod.node_name
@@ -303,10 +307,11 @@ class ImaginedCluster:
         for pod in list(self.state.cache.assumed_pods()):
             self.state.forget(pod)
         self.outcomes = Fates()
-        self._dying.clear()
+        self._evicting.clear()
         for eviction in self._evictions:
             eviction.progress.lapse(eviction.uid)
         self._evictions.clear()
+        self._reserved.clear()
         self._most_attempts = 0
         await self.pace.through(self.mirror.take_back(self.now), to_the_end=True)
 
@@ -324,26 +329,53 @@ class ImaginedCluster:
             self._most_attempts += _ATTEMPTS
 
     async def settle(self) -> None:
-        """Schedules until nothing is left to try: victims go, and pods that wait for them are tried again. Raises GivenUp."""
-        loop = self._loop
-        while loop is not None:
-            try:
-                async with asyncio.timeout(self.pace.left if self.asks_extenders else None):
-                    await loop.settle()
-            except TimeoutError:
-                raise GivenUp from None
-            if not self._dying or self.outcomes.attempts > self._most_attempts:
-                return
-            dying = list(self._dying.values())
-            self._dying.clear()
-            for pod in dying:
+        """Schedules until nothing is left to try. Raises GivenUp.
+
+        Victims are terminating when all pods have been tried, and then go one after another: that takes longer than decisions.
+        """
+        await self._schedule()
+        while self._evicting and self.outcomes.attempts <= self._most_attempts:
+            waiting = self.outcomes.failed.keys() - self.outcomes.placed.keys()
+            self.outcomes.by_timing |= len(waiting) > 1
+            dying: dict[str, Pod] = {}
+            for eviction in self._evicting:
+                self._begin_to_end(eviction, dying)
+            self._evicting.clear()
+            await self._schedule()
+            for pod in dying.values():
                 self.change(Pod, pod, None)
-                await self.pace.wait_for_room()
-            queued = map(
-                self.state.queue.get, self.outcomes.preempts.keys() - self.outcomes.placed.keys()
-            )
-            waiting = [each.pod for each in queued if each is not None]
-            self.state.activate(waiting, self.now)
+                await self._schedule()
+            preempting = self.outcomes.preempts.keys() - self.outcomes.placed.keys()
+            queued = map(self.state.queue.get, preempting)
+            self.state.activate([each.pod for each in queued if each is not None], self.now)
+            await self._schedule()
+
+    async def _schedule(self) -> None:
+        loop = self._loop
+        if loop is None:
+            return
+        try:
+            async with asyncio.timeout(self.pace.left if self.asks_extenders else None):
+                await loop.settle()
+        except TimeoutError:
+            raise GivenUp from None
+
+    def _begin_to_end(self, eviction: Eviction, dying: dict[str, Pod]) -> None:
+        """The victims of an eviction are terminating."""
+        known = (self.state.cache.get(victim.uid) for victim in eviction.victims)
+        staying = [pod for pod in known if pod is not None]
+        if staying:
+            eviction.progress.last(eviction.uid, staying[-1])
+        for pod in staying:
+            if not pod.terminating:
+                if self.outcomes.placed.pop(pod.uid, None) is not None:
+                    text = f"evicted for {eviction.preemptor.key}"
+                    self.outcomes.failed[pod.uid] = Failed("Preempted", text)
+                conditions = (*pod.conditions, _EVICTED)
+                new = msgspec.structs.replace(pod, deletion_timestamp="now", conditions=conditions)
+                self.mirror.change(Pod, pod, new, self.now)
+                dying[pod.uid] = new
+        eviction.progress.end(eviction.uid, evicted=True)
 
     def fate(self, pod: Pod) -> Failed | None:
         """Why a pod of the question has no node; None if it has one."""
@@ -378,7 +410,9 @@ class ImaginedCluster:
         match event:
             case NodeSelected(queued=queued, ties=ties):
                 outcomes.attempts += 1
-                outcomes.tied[queued.pod.uid] = ties() > 0
+                outcomes.tied[queued.pod.uid] = ties() > 0 or outcomes.tied.get(
+                    queued.pod.uid, False
+                )
             case AttemptFailed(queued=queued):
                 outcomes.attempts += 1
                 reason = "Unschedulable" if event.result == "unschedulable" else "SchedulerError"
@@ -392,35 +426,41 @@ class ImaginedCluster:
         """A pod would be bound."""
         uid = assumed.pod.uid
         self.outcomes.placed[uid] = assumed
+        self._reserved.append(assumed)
         self.outcomes.failed.pop(uid, None)
         self.state.done(uid)
         self.state.finish_binding(uid)
         before = self.state.pods[assumed.pod.key]
         self.mirror.change(Pod, before, assumed.pod, self.now)
 
+    def nominated(self, pod: Pod, node_name: str) -> None:
+        """The nomination in a pod's status would be changed."""
+        current = self.state.pods.get(pod.key)
+        if current is None or current.uid != pod.uid or current.nominated_node_name == node_name:
+            return
+        version = str(int(current.resource_version or 0) + 1)
+        new = msgspec.structs.replace(
+            current, nominated_node_name=node_name, resource_version=version
+        )
+        self.mirror.change(Pod, current, new, self.now)
+
     def evict(self, eviction: Eviction) -> None:
-        """Pods would be evicted: they are terminating."""
+        """Pods would be evicted."""
         staying = [
             pod
             for victim in eviction.victims
             if (pod := self.state.cache.get(victim.uid)) is not None and not pod.terminating
         ]
         preempts = self.outcomes.preempts.setdefault(eviction.preemptor.uid, [])
+        preempts += [pod for pod in staying if pod not in preempts]
         for mate in eviction.mates:
             self.outcomes.preempts.setdefault(mate.uid, [])
-        if not staying:
-            return
-        self._evictions.append(eviction)
-        eviction.progress.begin(eviction.uid)
-        eviction.progress.last(eviction.uid, staying[-1])
-        for pod in staying:
-            preempts.append(pod)
-            dying = msgspec.structs.replace(
-                pod, deletion_timestamp="now", conditions=(*pod.conditions, _EVICTED)
-            )
-            self.mirror.change(Pod, pod, dying, self.now)
-            self._dying[pod.uid] = dying
-        eviction.progress.end(eviction.uid, evicted=True)
+        if eviction.tied:
+            self.outcomes.tied[eviction.preemptor.uid] = True
+        if staying:
+            self._evictions.append(eviction)
+            self._evicting.append(eviction)
+            eviction.progress.begin(eviction.uid)
 
 
 _EVICTED: Final = PodCondition(
@@ -469,11 +509,16 @@ class _Effects:
         await self._pace.pause()
 
 
-class _NoReports:
-    """Reports nothing (see Reports)."""
+class _Reports:
+    """Writes nominations to the pods of the imagined cluster, and nothing else (see Reports)."""
 
-    def failed(self, pod: Pod, **_told: object) -> None:
+    def __init__(self, world: ImaginedCluster) -> None:
+        self._world: Final = world
+
+    def failed(self, pod: Pod, *, nominated_node: str | None, **_told: object) -> None:
         """See Reports."""
+        if nominated_node is not None:
+            self._world.nominated(pod, nominated_node)
 
     def skipped_deleting(self, pod: Pod, now: float) -> None:
         """See Reports."""
