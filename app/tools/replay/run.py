@@ -64,9 +64,8 @@ def replay(
 def state_after(trace: Path, classes: Mapping[str, type]) -> World:
     """The scheduler as it is at the end of a recording. Raises TraceError, ConfigurationError, PluginError."""
     run = _Run(classes, sys.maxsize)
-    for file in files_of(trace):
-        for record in read_records(file):
-            run.take(file, record)
+    for record in records(trace):
+        run.take(record)
     if run.world is None:
         raise TraceError(f"{trace}: it is empty")
     return run.world
