@@ -16,11 +16,13 @@ from app.model.status import SUCCESS, Status, unresolvable
 from app.state.queue.hints import EventRegistration
 
 ERR_NO_GROUP: Final = 'waiting for pods\'s pod group "{}" to appear in scheduling queue'
+#: Of Kubernetes 1.37: its texts say nothing of the other pods.
+ERR_HELD: Final = "waiting for pods of the pod group that have scheduling gates"
 ERR_TOO_FEW: Final = "waiting for minCount pods from a gang to appear in scheduling queue"
 
 
 class GangScheduling:
-    """Rejects pods at PreEnqueue whose PodGroup does not exist, or has fewer pods than its gang needs."""
+    """Rejects pods at PreEnqueue whose PodGroup does not exist, has fewer pods than its gang needs, or is held by a gated pod."""
 
     NAME: ClassVar[str] = "GangScheduling"
     IDLE_AT: ClassVar[frozenset[str]] = frozenset({"permit"})
@@ -36,7 +38,9 @@ class GangScheduling:
         group = self._groups.get(key)
         if group is None:
             return unresolvable(ERR_NO_GROUP.format(key.name))
-        return SUCCESS if self._groups.is_complete(key) else unresolvable(ERR_TOO_FEW)
+        if not self._groups.is_complete(key):
+            return unresolvable(ERR_TOO_FEW)
+        return unresolvable(ERR_HELD) if self._groups.is_held(key) else SUCCESS
 
     def events_to_register(self) -> Iterable[EventRegistration]:
         """Another pod of the group, and the group itself."""
@@ -63,8 +67,8 @@ class GangScheduling:
         return group is not None and self._groups.key_of(pod) == group and bool(self._mates(group))
 
     def _mates(self, key: GroupKey | None) -> Collection[str]:
-        """The uids of the pods that wait in a group, none if it has too few pods."""
-        if key is None or not self._groups.is_complete(key):
+        """The uids of the pods that wait in a group, none if it has too few pods, or is held."""
+        if key is None or not self._groups.is_complete(key) or self._groups.is_held(key):
             return ()
         return self._groups.members(key).unscheduled.keys()
 

@@ -16,9 +16,11 @@ from app.state.lister import Lister
 class GroupMembers:
     """The pods of a group, by uid."""
 
-    __slots__ = ("scheduled", "unscheduled")
+    __slots__ = ("gated", "scheduled", "unscheduled")
 
     def __init__(self) -> None:
+        #: Those of ``unscheduled`` with scheduling gates.
+        self.gated: Final[set[str]] = set()
         #: Pods without a node, for which a profile is responsible.
         self.unscheduled: Final[dict[str, Pod]] = {}
         #: Pods that are assumed or bound.
@@ -135,6 +137,10 @@ class PodGroups:
         """Whether a group exists and has as many pods, with or without a node, as it needs."""
         return self._suffice(key, len(self.members(key)))
 
+    def is_held(self, key: GroupKey) -> bool:
+        """Whether a pod with a scheduling gate holds the whole group, as in the versions of Kubernetes 1.37."""
+        return bool(self.members(key).gated) and self.is_newer(key.kind)
+
     def is_scheduled(self, key: GroupKey, more: int = 0) -> bool:
         """Whether a group exists and has as many pods with a node, and ``more`` without, as it needs."""
         return self._suffice(key, len(self.members(key).scheduled) + more)
@@ -232,6 +238,10 @@ class PodGroups:
             to, other = other, to
         other.pop(pod.uid, None)
         to[pod.uid] = pod
+        if pod.spec.scheduling_gates and not scheduled:
+            members.gated.add(pod.uid)
+        else:
+            members.gated.discard(pod.uid)
 
     def remove(self, pod: Pod) -> None:
         """A pod has gone, or left its group."""
@@ -241,6 +251,7 @@ class PodGroups:
         members = self._members[key]
         members.unscheduled.pop(pod.uid, None)
         members.scheduled.pop(pod.uid, None)
+        members.gated.discard(pod.uid)
         self._reduced.add(key)
         if not len(members):
             del self._members[key]

@@ -26,7 +26,7 @@ from app.model.cluster_event import (
 from app.model.devices import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 from app.model.objects import Named, Node
 from app.model.pod import Pod
-from app.model.pod_groups import GroupKey, LabelledPodGroup, PodGroup
+from app.model.pod_groups import GroupKey, LabelledPodGroup, PodGroup, group_of
 from app.model.storage import (
     CSIDriver,
     CSINode,
@@ -399,6 +399,8 @@ class SchedulerState:
             return ()
         before = self.nominator.node_of(new.uid)
         self.queue.update(old, new, now)
+        if old.spec.scheduling_gates and not new.spec.scheduling_gates:
+            self._no_longer_held(new, now)
         commands: Sequence[Command] = ()
         if self.nominator.node_of(new.uid) and not self._may_be_nominated(new):
             if before:
@@ -421,11 +423,22 @@ class SchedulerState:
             return ()
         node = self.nominator.node_of(pod.uid) or pod.nominated_node_name
         self.queue.delete(pod)
+        if pod.spec.scheduling_gates:
+            self._no_longer_held(pod, now)
         if self.cache.is_assumed(pod.uid):
             return self._assumed_pod_deleted(pod, now)
         if node:
             self._nomination_freed(pod, node, now)
         return ()
+
+    def _no_longer_held(self, pod: Pod, now: float) -> None:
+        """Moves the pods of a group that a gated pod may have held until now."""
+        groups = self.cluster.pod_groups
+        key = group_of(pod) if groups.watched else None
+        if key is not None and groups.is_newer(key.kind) and not groups.is_held(key):
+            for mate in groups.members(key).unscheduled.values():
+                self.queue.move_all(UNSCHEDULABLE_POD_ADD, None, mate, now)
+                return
 
     def _assumed_pod_deleted(self, pod: Pod, now: float) -> Sequence[Command]:
         assumed = self.cache.get(pod.uid)

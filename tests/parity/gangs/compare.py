@@ -10,7 +10,9 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
+from unittest import mock
 
+from app.state.pod_groups import PodGroups
 from tests.histories.replica import simulated
 from tests.parity.gangs.replay import play, play_newer
 from tests.parity.gangs.scenarios import Scenario, read
@@ -26,16 +28,23 @@ Outcomes = Sequence[dict[str, Any]]
 
 
 def reason(scenario: Scenario) -> str:
-    """``same``, the rule by which the decisions differ, or ``""`` if none explains them."""
+    """``same``, the rule by which the decisions differ, or ``""`` if none explains them.
+
+    ``held``: a pod with a scheduling gate holds its group, which without that would be decided, or refused as ``alike``.
+    """
     recorded = decisions(scenario.ours if scenario.differs else scenario.outcomes)
     outcomes = play_newer(scenario)
     newer = decisions(outcomes)
     if newer == recorded:
         return "same"
-    if any(ALIKE in text for each in outcomes for text in _texts(each)):
+    if _unlike(outcomes):
         return "alike"
     if newer == decisions(play(scenario, more_gates=(WHOLE,))):
         return "whole"
+    with mock.patch.object(PodGroups, "is_held", return_value=False):
+        free = play_newer(scenario)
+    if decisions(free) == recorded or _unlike(free):
+        return "held"
     seeds = range(1, _SEEDS)
     return "same" if any(decisions(play_newer(scenario, seed=s)) == recorded for s in seeds) else ""
 
@@ -50,6 +59,11 @@ def decisions(outcomes: Outcomes) -> list[Any]:
         )
         for each in outcomes
     ]
+
+
+def _unlike(outcomes: Outcomes) -> bool:
+    """Whether a group was refused because its pods differ."""
+    return any(ALIKE in text for each in outcomes for text in _texts(each))
 
 
 def _texts(outcome: dict[str, Any]) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 import contextlib
 
+import msgspec
 import pytest
 
 from app.framework.testing import make_object, make_pod
@@ -152,3 +153,33 @@ async def test_a_group_whose_mode_is_all_is_evicted_whole_without_a_further_gate
         world.add(pod("vip", "vips", cpu="3", priority=10))
         await world.run_for(2)
         assert sorted(evictions(world)) == ["v0", "v1"]
+
+
+@pytest.mark.parametrize("end", ["ungated", "deleted"])
+async def test_a_pod_with_a_scheduling_gate_holds_the_whole_group(end):
+    async with newer("a") as world:
+        gang(world, 2)
+        gated = world.add(pod("gated", schedulingGates=[{"name": "wait"}]))
+        for i in range(2):
+            world.add(pod(f"p{i}"))
+        await world.run_for(20)
+        assert not bindings(world)
+        if end == "deleted":
+            world.change(Pod, gated, None)
+        else:
+            free = pod("gated")
+            free = msgspec.structs.replace(free, uid=gated.uid, resource_version="9")
+            world.change(Pod, gated, free)
+        await world.settle()
+        others = {"gated"} if end == "ungated" else set()
+        assert bindings(world).keys() == {"p0", "p1"} | others
+
+
+async def test_a_pod_with_a_scheduling_gate_holds_no_group_of_the_older_version():
+    async with running("a") as world:
+        gang(world, 2)
+        world.add(pod("gated", schedulingGates=[{"name": "wait"}]))
+        for i in range(2):
+            world.add(pod(f"p{i}"))
+        await world.settle()
+        assert bindings(world).keys() == {"p0", "p1"}
