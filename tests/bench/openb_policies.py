@@ -7,7 +7,7 @@ pkg/simulator/plugin).
 """
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -90,15 +90,18 @@ class GpuClustering(_OfGpus):
 
     NAME = "GpuClustering"
 
+    def __init__(self, args: object, handle: Handle) -> None:
+        super().__init__(args, handle)
+        #: By row: its generation, and the kinds of its pods.
+        self._known: dict[int, tuple[int, frozenset[int]]] = {}
+
     def score(self, state: CycleState, pod: Pod, view: View) -> Int64:
         request = self._gpus.request(pod.template)
         if not request:
             return np.zeros(view.n, np.int64)
-        own = min(request, WHOLE - 1) if request < WHOLE else request
-        alike = 0 if own < WHOLE else own
+        alike = _kind(request)
         base = np.empty(view.n, np.int64)
-        for position in range(view.n):
-            found = self._kinds(view, position)
+        for position, found in enumerate(self._kinds(view)):
             if alike in found:
                 base[position] = 75 if len(found) == 1 else 50
             else:
@@ -106,10 +109,23 @@ class GpuClustering(_OfGpus):
         left = self._gpus.left(view).sum(axis=1, dtype=np.int64)
         return base + 25 * (LARGEST_GPU_MILLI - left) // LARGEST_GPU_MILLI
 
-    def _kinds(self, view: View, position: int) -> set[int]:
-        """How the pods on a node ask for GPUs: 0 for a part of one, else the thousandths."""
-        requests = {self._gpus.request(pod.template) for pod in view.pods(position)}
-        return {request if request >= WHOLE else 0 for request in requests if request}
+    def _kinds(self, view: View) -> Iterator[frozenset[int]]:
+        """How the pods on each node ask for GPUs."""
+        changed = {position for position, _, _ in view.changes()}
+        generations = view.table.generation[view.rows].tolist()
+        for position, (row, now) in enumerate(zip(view.rows.tolist(), generations, strict=True)):
+            at, kinds = self._known.get(row, (-1, frozenset()))
+            if at != now or position in changed:
+                requests = [self._gpus.request(pod.template) for pod in view.pods(position)]
+                kinds = frozenset(_kind(request) for request in requests if request)
+                if position not in changed:
+                    self._known[row] = now, kinds
+            yield kinds
+
+
+def _kind(request: int) -> int:
+    """0 for a part of a GPU, else the thousandths."""
+    return request if request >= WHOLE else 0
 
 
 class GpuPacking(_OfGpus):

@@ -113,14 +113,14 @@ class GpuFragmentation(NodeLocal):
 
     def _choose(self, left: Sequence[int], pod: Pod, request: int) -> tuple[int, ...] | None:
         """The GPU with the best score; the pod is counted on its node already."""
-        if request >= WHOLE:
+        if request >= WHOLE or len({free for free in left if free >= request}) < 2:
             return tightest(left, request)
         cpu = pod.template.request.get("cpu", 0)
         row = self._table.row_of[pod.node_name]
         free, models = self._free(View(self._table, np.array([row], np.intp)))
         node = self._typical.measure(np.array([left], np.int16), free + cpu, models)
         scores = self._typical.shared(node, cpu, request)[0]
-        return (int(scores.argmax()),) if len(scores) and scores.max() >= 0 else None
+        return (int(scores.argmax()),)
 
     # ------------------------------------------------------------ typical pods
 
