@@ -233,7 +233,7 @@ class Typical:
 
     def measure(self, left: Left, cpu: Int64, models: Ints) -> Nodes:
         """Nodes with this CPU and these GPUs left."""
-        useful = self._useful[left].sum(axis=1, dtype=np.int32)
+        useful = self._useful.take(left.T, axis=0).sum(axis=0, dtype=np.int32)
         total = left.sum(axis=1, dtype=np.int64)
         return Nodes(left, cpu, models, useful, self._fragments(total, useful, cpu, models))
 
@@ -246,7 +246,8 @@ class Typical:
         fits[:, 1:] &= left[:, 1:] != left[:, :-1]
         at, gpu = fits.nonzero()
         before = left[at, gpu]
-        useful = nodes.useful[at] - self._useful[before] + self._useful[before - request]
+        gone, new = self._useful.take(before, axis=0), self._useful.take(before - request, axis=0)
+        useful = nodes.useful.take(at, axis=0) - gone + new
         total = left.sum(axis=1, dtype=np.int64)[at] - request
         fragments = self._fragments(total, useful, nodes.cpu[at] - cpu, nodes.models[at])
         out = np.full(left.shape, -1, np.int64)

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 
-import numpy as np
 
 from aiokube_scheduler.framework.api import (
     SKIP,
@@ -58,7 +57,7 @@ class GpuSharing(NodeLocal):
         if request < WHOLE:
             fits = (left >= request).any(axis=1)
         else:
-            fits = np.count_nonzero(left == WHOLE, axis=1) * WHOLE >= request
+            fits = (left == WHOLE).sum(axis=1) * WHOLE >= request
         return reject(~fits, Code.Unschedulable, FULL)
 
     def events_to_register(self) -> Iterator[EventRegistration]:
