@@ -137,14 +137,26 @@ class Checker(Watcher):
         if request.kind == "extender bind" and b"has been locked" in answer.body:
             uid, node = _bound_by(request)
             state = self._state(request, node)
-            if None not in state:  # else the node has gone meanwhile
+            if None not in state and self._is_as_decided(request.sender, uid, node):
                 self._locked[request.sender, uid] = (node, self._simulation.now, state)
 
-    def _state(self, request: Request, node: str) -> tuple[object, ...]:
-        """The node, the same as the process knows it with the number of pods of others that came there, and the number of faults.
+    def _is_as_decided(self, replica: Replica, uid: str, node: str) -> bool:
+        """Whether the process knows the node as when it has chosen it.
 
-        If pods of others have come there, whatever makes the node unfit, such as a taint, leads to another decision.
+        If not, and if pods of others have come there since, it decides again whatever an extender says.
         """
+        decision, now = replica.decisions.get(uid), replica.scheduler.state.table
+        row = now.row_of.get(node)
+        known = None if row is None else now.nodes[row]
+        return decision is not None and any(
+            known is not None
+            and node in view.nodes
+            and view.nodes[node]["metadata"]["resourceVersion"] == known.resource_version
+            for view in decision.views
+        )
+
+    def _state(self, request: Request, node: str) -> tuple[object, ...]:
+        """The node, the same as the process knows it with the number of pods of others that came there, and the number of faults."""
         sender, there = request.sender, self._server.get(NODES, node)
         state = sender.scheduler.state
         row, came = state.table.row_of.get(node), state.arrivals(node)
@@ -204,8 +216,10 @@ class Checker(Watcher):
         views = replica.told.views()
         for victim in eviction.victims:
             self._victims[replica].add(victim.uid)
-            if victim.priority >= eviction.preemptor.priority or not any(
-                self._may_evict(view, replica, uid, node, victim.uid) for view in views
+            if (
+                victim.priority >= eviction.preemptor.priority
+                or not any(_waits(view, uid) for view in views)
+                or not any(_is_on(view, replica, victim.uid, node) for view in views)
             ):
                 self.violated(
                     f"{replica.name} evicts {victim.name} for {eviction.preemptor.name} from {node}"
@@ -214,19 +228,6 @@ class Checker(Watcher):
             self.violated(
                 f"{replica.name} evicts pods from {node} for {eviction.preemptor.name}: extenders do not agree"
             )
-
-    def _may_evict(
-        self, view: View, replica: Replica, preemptor_uid: str, node: str, victim_uid: str
-    ) -> bool:
-        """Whether the preemptor has no node, and the victim is on this node, as far as the process knows.
-
-        A victim that the view lacks may have a binding whose outcome is unknown.
-        """
-        preemptor = view.pods.get(preemptor_uid)
-        victim = view.pods.get(victim_uid, {"spec": {}})
-        decision = replica.decisions.get(victim_uid)
-        there = victim["spec"].get("nodeName") or (decision.node if decision else "")
-        return preemptor is not None and "nodeName" not in preemptor["spec"] and there == node
 
     def pops(self, replica: Replica, queued: QueuedPod) -> None:
         """See Watcher. Neither a waiting pod nor a group is overtaken by later ones of lower priority.
@@ -647,3 +648,15 @@ def _bound_by(request: Request) -> tuple[str, str]:
 def _asked_about(request: Request) -> str:
     """The uid of the pod that a call is about."""
     return str(apiserver.decode(request.body)["Pod"]["metadata"]["uid"])
+
+
+def _waits(view: View, uid: str) -> bool:
+    """Whether a pod has no node, as far as the process knows."""
+    pod = view.pods.get(uid)
+    return pod is not None and "nodeName" not in pod["spec"]
+
+
+def _is_on(view: View, replica: Replica, uid: str, node: str) -> bool:
+    """Whether a pod is on a node, as far as the process knows. One that the view lacks may have a binding whose outcome is unknown."""
+    pod, decision = view.pods.get(uid, {"spec": {}}), replica.decisions.get(uid)
+    return (pod["spec"].get("nodeName") or (decision.node if decision else "")) == node
