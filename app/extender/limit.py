@@ -161,7 +161,7 @@ class ConcurrencyLimit:
         self._allowed += allowed
         if self._samples >= min(_FEW, self.limit) and self._seconds > self._allowed:
             self._shrink(max(_LEAST, self._allowed / self._seconds))
-        elif 2 * self.used >= self.limit and self._may_grow():
+        elif self._limit < self._maximum and 2 * self.used >= self.limit and self._may_grow():
             self._set(min(self._limit + 1.0 / self._limit, float(self._maximum)))
         if self._samples >= self.limit:
             self._new_round()
@@ -172,7 +172,7 @@ class ConcurrencyLimit:
         # In the worst case all calls wait for each other: one more makes each as much later.
         late = max(self._last.values()) * (self.limit + 1) / self.limit > self._timeout
         fast = all(last <= self._allowance(verb, CAREFUL) for verb, last in self._last.items())
-        return fast and not late and self._limit < self._maximum
+        return fast and not late
 
     def _shrink(self, factor: float) -> None:
         self._set(max(1.0, self._limit * factor))

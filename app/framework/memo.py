@@ -337,9 +337,14 @@ class NodeLocalMemo:
             views = self._changed_since(self._filtered_at, self._filtered_rows)
             if self._filtered_at < 0 or self._filtered_rows != table.size:
                 self._filtered, self._filtered_rows = None, table.size
+            # Where both are asked for in turn, the plugins share what they read of the rows that have changed.
+            both, self._scored_at = self._scored_at == self._filtered_at >= 0, self._scored_at
             self._filtered_at = -1  # until all views are done
             for view in views:
                 self._put_verdicts(view, self._ask(view, pod))
+                if both:
+                    self._refresh_scores(pod, view)
+                    self._scored_at = table.last_generation
             verdicts = self._filtered
             if verdicts is None or not verdicts.faulty:
                 self._filtered_at = table.last_generation
