@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
-# The same code has the same outcome, however busy the machine is: the same examples every time, with no limit on their time.
-# ``--hypothesis-profile=search`` looks for others.
+# The same code has the same outcome, however busy the machine is: the same examples every time, with no limit on their
+# time. ``--hypothesis-profile=search`` looks for others.
 ALWAYS = settings(derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("always", ALWAYS)
 settings.register_profile("search", ALWAYS, derandomize=False)

@@ -1,4 +1,6 @@
-"""Random objects of every kind that a decision may depend on: templates of pods, nodes, volumes, devices and the rest."""
+"""Random objects of every kind that a decision may depend on: templates of pods, nodes, volumes, devices and the
+rest.
+"""
 
 import random
 from collections.abc import Callable, Mapping, Sequence

@@ -144,7 +144,9 @@ class Sequence:
             self._update(pod, node_name=self._assumed.pop(pod.uid))
 
     def _forget(self) -> None:
-        """The binding fails, and the pod returns to the queue with the nomination of its status (SchedulerState.fail)."""
+        """The binding fails, and the pod returns to the queue with the nomination of its status
+        (SchedulerState.fail).
+        """
         pod = self._one(lambda pod: pod.uid in self._assumed)
         if pod is not None:
             counted = self._live.state.cache.get(pod.uid)

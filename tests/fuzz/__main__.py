@@ -1,10 +1,11 @@
 """The long run: histories from seeds until the time is up. ``python -m tests.fuzz --seconds 600 [--seed N] [--found DIR]``
 
-``--objects N`` instead of ``--seconds`` runs until so many objects and answers were judged. Its objects are made by changing valid
-ones (mutations.py), in histories of 10,000.
+``--objects N`` instead of ``--seconds`` runs until so many objects and answers were judged. Its objects are made by
+changing valid ones (mutations.py), in histories of 10,000.
 
-Prints what it met, also when it is interrupted: objects per second, the slowest, and what was refused. Each kind of failure is cut down to the events to blame
-and written to a file for the corpus (tests/fuzz/corpus), once. The exit status is 1 if there was any.
+Prints what it met, also when it is interrupted: objects per second, the slowest, and what was refused. Each kind of
+failure is cut down to the events to blame and written to a file for the corpus (tests/fuzz/corpus), once. The exit
+status is 1 if there was any.
 """
 
 import argparse
@@ -89,7 +90,9 @@ class Run:
                 self._write([event], cost.what)
 
     def _doors(self, seed: int) -> None:
-        """The other doors: answers of extenders, requests to the endpoints, configuration files, selectors of devices."""
+        """The other doors: answers of extenders, requests to the endpoints, configuration files, selectors of
+        devices.
+        """
         for name, number, door in _DOORS:
             try:
                 door(seed, number, self._figures)

@@ -23,7 +23,9 @@ Path = tuple[str, ...]
 
 
 def containers(kind: Kind) -> Iterator[Path]:
-    """The paths of all lists and maps of a kind: names of fields, ``[]`` for an entry of a list, ``{}`` for one of a map."""
+    """The paths of all lists and maps of a kind: names of fields, ``[]`` for an entry of a list, ``{}`` for one of a
+    map.
+    """
     yield from _containers(Obj({"metadata": META, **kind.body.fields}), ())
 
 
@@ -119,7 +121,9 @@ async def _costs(kind: Kind, key: str, text: bytes) -> list[Cost]:
 
 
 def measure(kind: Kind, path: Path, entries: int = 200_000) -> Cost:
-    """The most that such an object costs: to come, to go, an attempt of its own or of a normal pod. Raises Violation."""
+    """The most that such an object costs: to come, to go, an attempt of its own or of a normal pod. Raises
+    Violation.
+    """
     costs: list[Cost] = []
     key, text = _text(kind, path, entries)
 

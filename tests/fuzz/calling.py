@@ -1,4 +1,6 @@
-"""Requests to the endpoints: right ones, wrong ones and what is no HTTP, while odd objects are in the cluster to be shown."""
+"""Requests to the endpoints: right ones, wrong ones and what is no HTTP, while odd objects are in the cluster to be
+shown.
+"""
 
 import asyncio
 import contextlib

@@ -1,4 +1,6 @@
-"""Configuration files: both documents, from the schema of the models, so that no field is forgotten; and what is no YAML."""
+"""Configuration files: both documents, from the schema of the models, so that no field is forgotten; and what is no
+YAML.
+"""
 
 from random import Random
 from typing import Any

@@ -54,7 +54,8 @@ class Figures:
         self.highest: dict[str, Cost] = {}
         #: The seed of what runs now.
         self.seed = 0
-        #: (seed, cost) of everything above BUDGET: of one object, request or attempt; and of turns of the event loop with many.
+        #: (seed, cost) of everything above BUDGET: of one object, request or attempt; and of turns of the event loop
+        #: with many.
         self.over: list[tuple[int, Cost]] = []
         self.shared: list[tuple[int, Cost]] = []
 
@@ -297,7 +298,9 @@ def only(error: BaseException) -> BaseException:
 
 
 def what_fails(events: Sequence[Event], **how: Any) -> BaseException | None:
-    """What goes wrong in a history, None if nothing does. What is slow has to be slow three times, with nothing remembered."""
+    """What goes wrong in a history, None if nothing does. What is slow has to be slow three times, with nothing
+    remembered.
+    """
     error: BaseException | None = None
     for _ in range(3):
         forget()
@@ -352,7 +355,8 @@ def reduced(
 def refused_objects_change_nothing(events: Sequence[Event]) -> int:
     """Runs a history twice, the second time without the objects that were refused in the first; how many those were.
 
-    Raises Violation unless everyone goes to the same nodes. Objects that are known in part, such as bound pods, may matter and stay.
+    Raises Violation unless everyone goes to the same nodes. Objects that are known in part, such as bound pods, may
+    matter and stay.
     """
     events = [event for event in events if event.plain]
     bindings, refused = _bindings(events, frozenset())
@@ -364,7 +368,9 @@ def refused_objects_change_nothing(events: Sequence[Event]) -> int:
 def _bindings(
     events: Sequence[Event], left_out: frozenset[int]
 ) -> tuple[dict[str, str], frozenset[int]]:
-    """Node names by pod, and the places of the events whose objects were refused. Time passes for events left out as well."""
+    """Node names by pod, and the places of the events whose objects were refused. Time passes for events left out as
+    well.
+    """
     bindings: dict[str, str] = {}
     refused: set[int] = set()
 

@@ -98,7 +98,9 @@ def _elect(
 
 
 def run(seed: int, number: int, figures: Figures) -> None:
-    """So many contents of the lease. Raises Violation when the election ends, or does not go on once the lease is gone."""
+    """So many contents of the lease. Raises Violation when the election ends, or does not go on once the lease is
+    gone.
+    """
     random, listener = Random(seed), Listener()
     figures.events += number
 

@@ -30,8 +30,8 @@ _HARMS = (0.0, 0.0, 0.01, 0.02, 0.02, 0.05, 0.3)
 class Event(NamedTuple):
     """One event of the watch of a kind.
 
-    ``type`` ADDED, MODIFIED or DELETED: of the object that the server keeps as ``key``; LINE: ``text`` is sent as it stands, and
-    the server keeps nothing; EXPIRED: the watch ends and a list follows.
+    ``type`` ADDED, MODIFIED or DELETED: of the object that the server keeps as ``key``; LINE: ``text`` is sent as it
+    stands, and the server keeps nothing; EXPIRED: the watch ends and a list follows.
     ``plain``: name, namespace, uid and resourceVersion are as they should be.
     """
 

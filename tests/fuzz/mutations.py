@@ -1,6 +1,8 @@
-"""Guests made by changing valid objects at a few places, which is much faster than drawing each anew; and histories of very many.
+"""Guests made by changing valid objects at a few places, which is much faster than drawing each anew; and histories of
+very many.
 
-An object is told to the informer directly, between two turns of the event loop, and its CPU time is measured on its own.
+An object is told to the informer directly, between two turns of the event loop, and its CPU time is measured on its
+own.
 """
 
 import asyncio
@@ -142,7 +144,9 @@ def _fitting(number: int, value: Any) -> int:
 
 
 class DirectHistory(History):
-    """Tells objects to the informers directly. Costs beyond the budget are kept in ``slow``, by number of the event and what it was."""
+    """Tells objects to the informers directly. Costs beyond the budget are kept in ``slow``, by number of the event and
+    what it was.
+    """
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)

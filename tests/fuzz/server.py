@@ -1,7 +1,8 @@
-"""An API server that believes everything: it keeps objects as JSON text, readable or not, and tells the watches of them.
+"""An API server that believes everything: it keeps objects as JSON text, readable or not, and tells the watches of
+them.
 
-A Transport (app.kube.transport) for a Scheduler. It carries out what the scheduler writes where it can: bindings, deletions, merge
-patches and creations; all else it agrees to.
+A Transport (app.kube.transport) for a Scheduler. It carries out what the scheduler writes where it can: bindings,
+deletions, merge patches and creations; all else it agrees to.
 """
 
 import asyncio

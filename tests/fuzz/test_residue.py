@@ -17,7 +17,8 @@ from tests.fuzz.world import running
 ROUNDS = 16
 #: Parts of the scheduler.
 HELD = ("state", "frameworks", "informers", "waiting", "binder", "evictor", "patcher", "failures", "loop")  # fmt: skip
-#: Attributes not followed: fakes, which remember every call, the event recorder, which does not run here, and random numbers.
+#: Attributes not followed: fakes, which remember every call, the event recorder, which does not run here, and random
+#: numbers.
 NOT_HELD = ("_api", "_reader", "_server", "_transport", "_events", "_samples")
 
 _NAMES = (

@@ -1,7 +1,7 @@
 """A whole Scheduler on virtual time, watching an API server that keeps whatever it is given; and what must hold of it.
 
-The base cluster is fit for work: nodes, volumes, devices. *Normal* pods are scheduled in it at any time. *Guests* are the
-objects of the fuzzer.
+The base cluster is fit for work: nodes, volumes, devices. *Normal* pods are scheduled in it at any time. *Guests* are
+the objects of the fuzzer.
 """
 
 import asyncio
@@ -300,7 +300,9 @@ class TimedTelemetry(Telemetry):
 
 
 class Meter:
-    """Measures the turns of an event loop, in each of which nothing else can run: CPU seconds without the work of fakes."""
+    """Measures the turns of an event loop, in each of which nothing else can run: CPU seconds without the work of
+    fakes.
+    """
 
     def __init__(self, server: ApiServer, telemetry: TimedTelemetry) -> None:
         self._server = server

@@ -1,7 +1,7 @@
 """Validation of manifests by Kubernetes' own OpenAPI schema, in the form in which kubernetes_asyncio ships it.
 
-Stricter than the API server: a field that does not exist is a mistake. Kinds of others (custom resources) are validated by
-the part of their schema that the chart uses.
+Stricter than the API server: a field that does not exist is a mistake. Kinds of others (custom resources) are validated
+by the part of their schema that the chart uses.
 """
 
 import json

@@ -1,4 +1,6 @@
-"""Role-based access control as the API server evaluates it: from a request to what it needs, from roles to what they allow."""
+"""Role-based access control as the API server evaluates it: from a request to what it needs, from roles to what they
+allow.
+"""
 
 import dataclasses
 from collections.abc import Iterable, Iterator

@@ -1,4 +1,6 @@
-"""The chart's metadata against what Artifact Hub documents for annotations of charts, and against helm's strict lint."""
+"""The chart's metadata against what Artifact Hub documents for annotations of charts, and against helm's strict
+lint.
+"""
 
 import re
 import subprocess

@@ -1,7 +1,7 @@
 """The chart on a real API server: installed, run with the rights it gives, upgraded, rolled back, removed.
 
-The API server's audit log shows that the scheduler is refused nothing, and that it makes use of every right but those for
-what is rare.
+The API server's audit log shows that the scheduler is refused nothing, and that it makes use of every right but those
+for what is rare.
 """
 
 import contextlib
@@ -41,9 +41,9 @@ UNLOVED: Final = "unloved"
 ELECTION: Final = {"leaseDuration": "30s", "renewDeadline": "20s", "retryPeriod": "300ms"}
 
 RESOURCE: Final = "/apis/resource.k8s.io/v1"
-#: What an undisturbed scheduler does not do: look a pod up whose binding was not answered, and delete the claim that it made for
-#: a pod that could not be bound. The third is never asked for: the API server looks it up when a claim is given devices.
-#: Those to pod groups are not here: this API server does not have the kinds.
+#: What an undisturbed scheduler does not do: look a pod up whose binding was not answered, and delete the claim that it
+#: made for a pod that could not be bound. The third is never asked for: the API server looks it up when a claim is
+#: given devices. Those to pod groups are not here: this API server does not have the kinds.
 RARE: Final = {
     ("get", "", "pods"),
     ("delete", "resource.k8s.io", "resourceclaims"),

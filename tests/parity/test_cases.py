@@ -2,8 +2,8 @@
 
 See docs/spec/README.md#versions-and-sources.
 
-Every probe is judged alone, as it was recorded: first against an extender that turns every node down (feasible nodes, message,
-victims), then, if it fits anywhere, scored with all feasible nodes.
+Every probe is judged alone, as it was recorded: first against an extender that turns every node down (feasible nodes,
+message, victims), then, if it fits anywhere, scored with all feasible nodes.
 """
 
 import asyncio
@@ -98,7 +98,9 @@ CHANGED = {
 
 
 def test_with_the_rules_of_1_37_other_decisions_have_their_rule() -> None:
-    """Each decision that differs becomes the recorded one without some rule; DynamicResources' text is left out, it is everywhere."""
+    """Each decision that differs becomes the recorded one without some rule; DynamicResources' text is left out, it is
+    everywhere.
+    """
     newer = without(Features.of("1.37"), Rule.QuietDevices)
     found: collections.Counter[tuple[str, ...]] = collections.Counter()
     for path in FILES[::2]:

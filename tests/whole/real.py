@@ -112,7 +112,9 @@ class RealApiServer(ApiServer):
 
     @contextlib.contextmanager
     def kube_scheduler(self, *flags: str, **configuration: Any) -> Iterator[None]:
-        """kube-scheduler of $KUBEBUILDER_ASSETS with this configuration, in addition to its default. Skips the test without."""
+        """kube-scheduler of $KUBEBUILDER_ASSETS with this configuration, in addition to its default. Skips the test
+        without.
+        """
         program = Path(ASSETS, "kube-scheduler")
         if not program.is_file():
             pytest.skip(f"there is no kube-scheduler in {ASSETS}")

@@ -1,8 +1,8 @@
 """A long run that looks for growth: ``make soak HOURS=2``; ``python -m tests.whole.soak --help``.
 
-Nodes, pods and services come and go, nodes report, pods are preempted, others fit nowhere, and every fourth pod is decided by an
-extender that fails in each of its ways every three minutes. At the end of a quiet part of each minute the scheduler is measured: what it
-holds then is what it keeps. The run fails if that grows after the first minutes.
+Nodes, pods and services come and go, nodes report, pods are preempted, others fit nowhere, and every fourth pod is
+decided by an extender that fails in each of its ways every three minutes. At the end of a quiet part of each minute the
+scheduler is measured: what it holds then is what it keeps. The run fails if that grows after the first minutes.
 """
 
 import asyncio
@@ -106,7 +106,9 @@ HEADER: Final = "minutes  RSS MiB  files  tasks  queue  bound   mean ms    p99 m
 
 
 def kept(samples: Sequence[Sample]) -> list[Sample]:
-    """One for each cycle of the extender's faults, with the least of all: what pods that wait for it hold is not kept."""
+    """One for each cycle of the extender's faults, with the least of all: what pods that wait for it hold is not
+    kept.
+    """
     cycles = [samples[at : at + CYCLE] for at in range(0, len(samples), CYCLE)]
     return [
         cycle[-1]._replace(

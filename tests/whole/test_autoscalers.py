@@ -169,7 +169,9 @@ def make_node(server: ApiServer, name: str, **labels: str) -> None:
 
 
 def test_kueue_admits_ungates_evicts_and_admits_again(scheduled: ApiServer) -> None:
-    """As Kueue does with a Job and topology-aware scheduling: it unsuspends, and its ungater names the node of each pod."""
+    """As Kueue does with a Job and topology-aware scheduling: it unsuspends, and its ungater names the node of each
+    pod.
+    """
     for number in range(4):
         make_node(scheduled, f"k-{number}", **{RACK: f"rack-{number // 2}"})
     scheduled.call("POST", PODS, pod("occupant", cpu="9", nodeName="k-0"))
@@ -240,7 +242,9 @@ def low_node_utilization(pods: dict[str, dict[str, Any]], nodes: list[str]) -> l
 
 
 def evictions(server: ApiServer, profile: str, rounds: int) -> list[int]:
-    """How many pods are evicted in each round; a controller makes others for them. At first three of six nodes are full."""
+    """How many pods are evicted in each round; a controller makes others for them. At first three of six nodes are
+    full.
+    """
     nodes = [f"d-{number}" for number in range(6)]
     for node in nodes:
         make_node(server, node)

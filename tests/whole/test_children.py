@@ -115,7 +115,9 @@ async def test_nothing_that_it_started_outlives_it(tmp_path: Path) -> None:
 
 
 class GivenUp:
-    """A block of ``child`` in a task, cancelled on its way: afterwards none of our children may be left, not even a zombie."""
+    """A block of ``child`` in a task, cancelled on its way: afterwards none of our children may be left, not even a
+    zombie.
+    """
 
     def __init__(self, code: str, log: Path) -> None:
         self._before = set(psutil.Process().children())

@@ -1,4 +1,6 @@
-"""Pods get the devices that they ask for: kubectl, the embedded cluster and the scheduler, each a process of its own."""
+"""Pods get the devices that they ask for: kubectl, the embedded cluster and the scheduler, each a process of its
+own.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path

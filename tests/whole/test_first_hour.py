@@ -1,4 +1,6 @@
-"""The first hour of a new user: the installed command, in a folder with modules of its own, and what the demo says to try."""
+"""The first hour of a new user: the installed command, in a folder with modules of its own, and what the demo says to
+try.
+"""
 
 import json
 import os

@@ -1,6 +1,8 @@
-"""kubernetes_asyncio, a client that is not ours, against the embedded cluster and against a real API server where there is one.
+"""kubernetes_asyncio, a client that is not ours, against the embedded cluster and against a real API server where there
+is one.
 
-What its generated models and its watches expect holds for both. There are no kubelets, and at the real server no controllers.
+What its generated models and its watches expect holds for both. There are no kubelets, and at the real server no
+controllers.
 """
 
 import json

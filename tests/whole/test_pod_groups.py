@@ -1,4 +1,6 @@
-"""The recorded answers about PodGroups and Workloads, from a real API server again, and its acceptance of the definition."""
+"""The recorded answers about PodGroups and Workloads, from a real API server again, and its acceptance of the
+definition.
+"""
 
 import json
 import urllib.error

@@ -1,4 +1,6 @@
-"""The commands of the README as a reader types them, and what an operator and an author of an extender ask a running scheduler."""
+"""The commands of the README as a reader types them, and what an operator and an author of an extender ask a running
+scheduler.
+"""
 
 import contextlib
 import json

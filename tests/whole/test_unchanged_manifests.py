@@ -1,7 +1,9 @@
-"""Manifests that run kube-scheduler, with only the image changed: their command, user, mounts and probes against a cluster.
+"""Manifests that run kube-scheduler, with only the image changed: their command, user, mounts and probes against a
+cluster.
 
-A kubelet's part is played here. Absolute paths lead to a folder of the test, and the port is a free one; nothing else of the
-manifests is changed. In place of a service account there is KUBERNETES_MASTER, which kube-scheduler reads as well.
+A kubelet's part is played here. Absolute paths lead to a folder of the test, and the port is a free one; nothing else
+of the manifests is changed. In place of a service account there is KUBERNETES_MASTER, which kube-scheduler reads as
+well.
 """
 
 import os

@@ -165,7 +165,9 @@ def train_job(name: str, nodes: int = 4) -> tuple[Object, list[Object]]:
 
 
 def leader_worker_set(name: str, size: int = 4) -> tuple[Object, list[Object]]:
-    """LeaderWorkerSet with spec.scheduling, one replica: a PodGroup of scheduling.k8s.io/v1beta1 for leader and workers."""
+    """LeaderWorkerSet with spec.scheduling, one replica: a PodGroup of scheduling.k8s.io/v1beta1 for leader and
+    workers.
+    """
     owners = _controlled("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", name)
     group_name = f"{name}-6d8c-0-7f5b"
     group = {

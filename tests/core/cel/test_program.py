@@ -1,4 +1,6 @@
-"""Results and errors of expressions, by the language's specification (cel-spec) and Kubernetes' functions (KEP-2876)."""
+"""Results and errors of expressions, by the language's specification (cel-spec) and Kubernetes' functions
+(KEP-2876).
+"""
 
 import pytest
 from hypothesis import given

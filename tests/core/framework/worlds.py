@@ -46,7 +46,9 @@ FEATURES = ("RestartAllContainersOnContainerExits", "UserNamespacesHostNetworkSu
 
 @dataclasses.dataclass(frozen=True)
 class Scene:
-    """One node and the pods on it: those that are ``before``, less and plus those that ``moves`` imagine away or there."""
+    """One node and the pods on it: those that are ``before``, less and plus those that ``moves`` imagine away or
+    there.
+    """
 
     node: Node
     before: tuple[Pod, ...]

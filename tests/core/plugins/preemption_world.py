@@ -192,7 +192,9 @@ class Crowd:
         return Pod(template=template, labels=self.dice.choice(self._labels), **fields)
 
     def _clashes(self, node: str, pod: Pod) -> bool:
-        """Whether a port is claimed already: of shared ports the dry run forgets who else has them (NodePorts' twin)."""
+        """Whether a port is claimed already: of shared ports the dry run forgets who else has them (NodePorts'
+        twin).
+        """
         ports = {p for other in self.pods[node] for p in other.template.host_ports}
         return not ports.isdisjoint(pod.template.host_ports)
 

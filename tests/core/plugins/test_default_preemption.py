@@ -254,7 +254,8 @@ def test_terminating_victims_are_victims_too():
 
 
 def test_a_victim_that_is_ending_counts_for_spreading_in_the_dry_run_only():
-    """As in kube-scheduler 1.36.2 (seen there): ``kept`` stays at first, since ``going`` is subtracted without having been counted.
+    """As in kube-scheduler 1.36.2 (seen there): ``kept`` stays at first, since ``going`` is subtracted without having
+    been counted.
 
     Once it is gone, the skew is 2 with ``kept``, which has to go too.
     """

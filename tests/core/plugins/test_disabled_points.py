@@ -1,4 +1,6 @@
-"""Plugins whose Filter or Score does without its own PreFilter or PreScore, as in a profile that disables only those."""
+"""Plugins whose Filter or Score does without its own PreFilter or PreScore, as in a profile that disables only
+those.
+"""
 
 import pytest
 

@@ -141,8 +141,8 @@ class History:
     def __init__(self) -> None:
         self.full = FullState()
         self.at_once = self.followed = 0
-        #: The last two attempts that have begun, with the rows that they found, their signature, and the generation of the
-        #: table; they are compared with new ones.
+        #: The last two attempts that have begun, with the rows that they found, their signature, and the generation of
+        #: the table; they are compared with new ones.
         self.waiting = []
         self._serial = 0
         plain = {"cpu": "4", "size": "large", "zone": "a", "unschedulable": False}
@@ -214,7 +214,9 @@ class History:
         assert np.array_equal(late, totals)
 
     def _follow(self, pod, rows, signature, generation) -> None:
-        """If this pod has the signature of an earlier one, it fits the unchanged rows that were found then, and is decided like any other."""
+        """If this pod has the signature of an earlier one, it fits the unchanged rows that were found then, and is
+        decided like any other.
+        """
         attempt = self._attempt(pod, 0)
         try:
             if not attempt.has_signature(signature, rows):

@@ -12,8 +12,8 @@ from tests.core.scheduler import unshared
 from tests.core.scheduler.full_state import FullState
 from tests.entries import entries, grown, lower_limits
 
-#: Of these each pod or event has to do with all others, by what they are: pods are tried beside all that are nominated, devices
-#: are searched on all nodes, and every event may help each of the pods that are held back.
+#: Of these each pod or event has to do with all others, by what they are: pods are tried beside all that are nominated,
+#: devices are searched on all nodes, and every event may help each of the pods that are held back.
 QUADRATIC = {unshared.nominations, unshared.devices, unshared.missing_claims}
 
 every_step = pytest.mark.parametrize("step", unshared.ALL, ids=lambda step: step.__name__)

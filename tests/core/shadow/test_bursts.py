@@ -1,4 +1,6 @@
-"""Bursts: the order in which pods were decided is found, whatever it is, at a small price, and however late the verdicts are."""
+"""Bursts: the order in which pods were decided is found, whatever it is, at a small price, and however late the
+verdicts are.
+"""
 
 import numpy as np
 import pytest
@@ -48,7 +50,9 @@ def player() -> Player:
 
 @pytest.mark.parametrize("order", ["arrival", "name", "any"])
 def test_the_order_of_a_backlog_is_found(player, order):
-    """A scheduler is started: it lists the pods that wait, and tries them as they were listed, or in the order of a map."""
+    """A scheduler is started: it lists the pods that wait, and tries them as they were listed, or in the order of a
+    map.
+    """
     rng = np.random.default_rng(1)
     pods = arrived(player, 200, rng)
     player.now += 60

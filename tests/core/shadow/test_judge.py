@@ -419,7 +419,9 @@ def test_the_evicted_pods_are_compared(player, evicted):
 
 @pytest.mark.parametrize("evicted", ["v0", "v1", "v2", "dear"])
 def test_victims_that_do_not_show_yet_are_no_difference(player, evicted):
-    """Two of three pods that are alike have to go. A busy scheduler evicts them one after another; the first one shows."""
+    """Two of three pods that are alike have to go. A busy scheduler evicts them one after another; the first one
+    shows.
+    """
     player.node("a", status={"allocatable": {"cpu": "4", "memory": "16Gi", "pods": "110"}})
     pods = {}
     for name, priority in (("v0", 0), ("v1", 0), ("v2", 0), ("dear", 50)):

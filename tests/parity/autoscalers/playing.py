@@ -1,9 +1,11 @@
 """Pods of every fate, what a scheduler writes about them, and kube-scheduler's record of it.
 
-``python -m tests.parity.autoscalers.playing`` records: $KUBEBUILDER_ASSETS names a folder with etcd, kube-apiserver and kube-scheduler.
+``python -m tests.parity.autoscalers.playing`` records: $KUBEBUILDER_ASSETS names a folder with etcd, kube-apiserver and
+kube-scheduler.
 
-The cluster consists of cells. Each has nodes of its own, which its pods select, and pods of the kinds below, some of each. Which pod
-gets which fate does not depend on the order of decisions. The steps: pods that fill nodes; all others; what changes them.
+The cluster consists of cells. Each has nodes of its own, which its pods select, and pods of the kinds below, some of
+each. Which pod gets which fate does not depend on the order of decisions. The steps: pods that fill nodes; all others;
+what changes them.
 """
 
 import contextlib
@@ -212,7 +214,9 @@ class Play:
         self._make(kind for kind, about in KINDS.items() if about.filler)
 
     def steps(self, settled: Callable[[int, Step], bool]) -> Iterator[Step]:
-        """The state after each step, once ``settled`` (given the number of the step) says that it is the last one of it."""
+        """The state after each step, once ``settled`` (given the number of the step) says that it is the last one of
+        it.
+        """
         self._wait_bound(kind for kind, about in KINDS.items() if about.filler)
         self._make(kind for kind, about in KINDS.items() if not about.filler)
         yield self._settle(0, settled)
@@ -311,7 +315,9 @@ def _fate(pod: Manifest, events: Iterable[str]) -> Fate:
 
 
 def conclusions(pod: Manifest) -> tuple[bool, str, str]:
-    """What the autoscalers conclude from a pod: Karpenter, Cluster Autoscaler, and the same with bypassed schedulers."""
+    """What the autoscalers conclude from a pod: Karpenter, Cluster Autoscaler, and the same with bypassed
+    schedulers.
+    """
     return (
         karpenter_provisions(pod),
         cluster_autoscaler(pod),

@@ -1,4 +1,5 @@
-"""What autoscalers conclude from a pod: functions of our own after the sources of Karpenter and Cluster Autoscaler (August 2026).
+"""What autoscalers conclude from a pod: functions of our own after the sources of Karpenter and Cluster Autoscaler
+(August 2026).
 
 Both look at nothing but the pod as the API server has it. What they conclude is all that a scheduler can do to them.
 """
@@ -26,8 +27,9 @@ def karpenter_provisions(pod: Pod) -> bool:
 def cluster_autoscaler(pod: Pod, bypassed: Container[str] = ()) -> str:
     """What Cluster Autoscaler does about the pod.
 
-    ``placed``: it counts on its node, or on the nominated one. ``scale up``: it is tried on new nodes. ``nothing``: the pod is ignored.
-    ``bypassed``: names of schedulers whose pods are taken before the scheduler has looked at them (--bypassed-scheduler-names).
+    ``placed``: it counts on its node, or on the nominated one. ``scale up``: it is tried on new nodes. ``nothing``: the
+    pod is ignored. ``bypassed``: names of schedulers whose pods are taken before the scheduler has looked at them
+    (--bypassed-scheduler-names).
     """
     if pod["spec"].get("nodeName"):
         return "placed"

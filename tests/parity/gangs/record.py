@@ -1,8 +1,9 @@
 """Records what kube-scheduler makes of the scenarios: ``python -m tests.parity.gangs.record --family plain --first 0 --count 100``.
 
-$KUBEBUILDER_ASSETS names a folder with etcd, kube-apiserver and kube-scheduler. Many scenarios are recorded side by side in one
-cluster; with ``--batch 1`` each has the cluster for itself, as scenarios of the family "preemption" need: with others beside them,
-pods of others are potential victims. A scenario is recorded several times; one with outcomes that are not always the same is dropped.
+$KUBEBUILDER_ASSETS names a folder with etcd, kube-apiserver and kube-scheduler. Many scenarios are recorded side by
+side in one cluster; with ``--batch 1`` each has the cluster for itself, as scenarios of the family "preemption" need:
+with others beside them, pods of others are potential victims. A scenario is recorded several times; one with outcomes
+that are not always the same is dropped.
 """
 
 import argparse
@@ -34,8 +35,8 @@ _ALL: Final = (
 _GROUP_GATES: Final = sorted({gate for gates in scenarios.GATES.values() for gate in gates})
 #: Seconds between two operations of one scenario.
 _PAUSE: Final = 0.02
-#: Seconds without a change after which a step is over (more than two attempts take), seconds after which it is in any case, and
-#: seconds between two looks.
+#: Seconds without a change after which a step is over (more than two attempts take), seconds after which it is in any
+#: case, and seconds between two looks.
 _QUIET: Final = 2.5
 _LONGEST: Final = 12.0
 _LOOK: Final = 0.25

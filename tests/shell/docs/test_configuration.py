@@ -1,4 +1,6 @@
-"""docs/configuration.md against the program: its example is what comes out, its fields, defaults, files and flags exist."""
+"""docs/configuration.md against the program: its example is what comes out, its fields, defaults, files and flags
+exist.
+"""
 
 import fnmatch
 import re

@@ -1,4 +1,6 @@
-"""docs/operations.md against the program: metrics, alerts and paths that it names are there, and all that are there it names."""
+"""docs/operations.md against the program: metrics, alerts and paths that it names are there, and all that are there it
+names.
+"""
 
 import fnmatch
 import json

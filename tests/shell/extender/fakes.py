@@ -16,7 +16,9 @@ URL = "http://ext.test"
 
 
 class FakeTransport:
-    """Answers every POST with what ``reply(path, body)`` gives: JSON, an ExtenderResponse, an exception, or a coroutine."""
+    """Answers every POST with what ``reply(path, body)`` gives: JSON, an ExtenderResponse, an exception, or a
+    coroutine.
+    """
 
     def __init__(self, reply):
         self.reply = reply

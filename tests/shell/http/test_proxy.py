@@ -1,7 +1,8 @@
 """Which proxy is used: one table for the API server and for extenders.
 
-The expected answers are those of Go's golang.org/x/net/http/httpproxy (v0.57.0) for the same environment, except REFUSED for
-proxies: Go supports SOCKS, and goes directly or to a host that does not exist where it cannot parse a proxy.
+The expected answers are those of Go's golang.org/x/net/http/httpproxy (v0.57.0) for the same environment, except
+REFUSED for proxies: Go supports SOCKS, and goes directly or to a host that does not exist where it cannot parse a
+proxy.
 """
 
 import pytest

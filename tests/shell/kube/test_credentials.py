@@ -1,4 +1,6 @@
-"""Credentials that change while the client runs: renewed in time, once for many, and kept where there are no new ones."""
+"""Credentials that change while the client runs: renewed in time, once for many, and kept where there are no new
+ones.
+"""
 
 import asyncio
 import errno

@@ -119,7 +119,9 @@ def as_told(model):
 
 @pytest.mark.parametrize("seed", range(8))
 def test_changes_add_up_to_the_snapshot(seed):
-    """Nodes and pods come, change and go, in any order; a listener that is late now and then sees the same as a new one."""
+    """Nodes and pods come, change and go, in any order; a listener that is late now and then sees the same as a new
+    one.
+    """
     dice, studio = random.Random(seed), Studio()
     model, table = studio.open(), studio.table
     seen, pods = studio.feed.version, {}

@@ -1,4 +1,6 @@
-"""kube-scheduler's metrics by name, type, labels, buckets and stability; and what the scheduler's life makes of them."""
+"""kube-scheduler's metrics by name, type, labels, buckets and stability; and what the scheduler's life makes of
+them.
+"""
 
 import asyncio
 import re
@@ -52,8 +54,8 @@ POINT = exp(0.0001, 2, 12)
 PLUGIN = exp(0.00001, 1.5, 20)
 RESULT = {"result", "profile"}
 
-#: name: (type, stability, labels, buckets), from docs/spec/metrics.md#scheduler-metrics: everything stable and beta, and
-#: some alpha.
+#: name: (type, stability, labels, buckets), from docs/spec/metrics.md#scheduler-metrics: everything stable and beta,
+#: and some alpha.
 SPEC = {
     "scheduler_schedule_attempts": ("counter", "STABLE", RESULT, None),
     "scheduler_scheduling_attempt_duration_seconds": ("histogram", "STABLE", RESULT, ATTEMPT),

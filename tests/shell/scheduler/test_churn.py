@@ -1,4 +1,6 @@
-"""Nodes, volumes, namespaces and pods come and go, each with names and labels of its own: nothing of them stays behind."""
+"""Nodes, volumes, namespaces and pods come and go, each with names and labels of its own: nothing of them stays
+behind.
+"""
 
 import json
 from collections.abc import Iterator, Mapping

@@ -1,6 +1,7 @@
 """Leader election: the rules as plain functions, then electors against one lease on a virtual clock.
 
-Each elector has a clock of its own, which may be off; only the lease is shared. The server is a fake that checks versions.
+Each elector has a clock of its own, which may be off; only the lease is shared. The server is a fake that checks
+versions.
 """
 
 import asyncio
@@ -897,7 +898,9 @@ async def test_never_two_at_once_whatever_happens():
 
 @pytest_loop
 async def test_a_frozen_leader_does_not_write_when_it_thaws():
-    """SIGSTOP until after the lease has passed on, then SIGCONT: its own clock says no before any of its timers has run."""
+    """SIGSTOP until after the lease has passed on, then SIGCONT: its own clock says no before any of its timers has
+    run.
+    """
     server = Server()
     a = Candidate(server, "a").start()
     await asyncio.sleep(5)

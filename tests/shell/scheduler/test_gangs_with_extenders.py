@@ -638,7 +638,9 @@ async def test_a_gang_is_tried_again_once_when_its_pods_are_to_be_asked_about_ag
 
 @pytest.mark.parametrize("priority", [0, 1000])
 async def test_a_gang_waits_for_its_turn_and_no_longer(priority):
-    """Single pods of priority 0 wait for the same extender, which is called for one pod at a time, and more of them come."""
+    """Single pods of priority 0 wait for the same extender, which is called for one pod at a time, and more of them
+    come.
+    """
     make, made = one_extender(slowly(everything, 0.1), serial=True, prioritize_verb="")
     async with running(*NODES, extenders=make) as world, asyncio.TaskGroup() as group:
         leading = group.create_task(world.lead())
@@ -723,7 +725,9 @@ def relabelled(one, group):
 
 @pytest.mark.parametrize("at", [0.05, 0.15], ids=["while it is decided", "after it"])
 async def test_a_pod_that_leaves_its_gang_in_a_cycle_does_not_complete_another(at):
-    """The extender is called about one pod of the gang after the other; the other gang needs no extender, and one more pod."""
+    """The extender is called about one pod of the gang after the other; the other gang needs no extender, and one more
+    pod.
+    """
     gpu = "example.com/gpu"
     make, made = one_extender(
         slowly(everything, 0.1),

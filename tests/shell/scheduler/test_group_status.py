@@ -127,7 +127,9 @@ def made(name, uid):
 
 
 async def behind_a_slow_patch(*outcomes):
-    """What is written about group ``g`` with uid "second", with these outcomes (uid, result) put while another patch goes on."""
+    """What is written about group ``g`` with uid "second", with these outcomes (uid, result) put while another patch
+    goes on.
+    """
     groups, transport = PodGroups(), FakeTransport(handler=lambda _sent: ok({}))
     transport.latency = 2.0
     groups.watch(PodGroup, lambda: "/apis/scheduling.k8s.io/v1alpha2/podgroups")

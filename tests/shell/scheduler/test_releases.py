@@ -202,7 +202,9 @@ class Noted:
 
 
 async def test_a_release_that_failed_or_was_dropped_counts_for_the_next_one():
-    """What an extender rejected while it had not heard of a placement given up may fit when it has heard of a later one."""
+    """What an extender rejected while it had not heard of a placement given up may fit when it has heard of a later
+    one.
+    """
     unreachable = TransportError(CallOutcome.UNREACHABLE, "connection refused", sent=False)
     answers = [unreachable, {"Error": ""}, {"Error": ""}]
     ext, noted = scripted(lambda *_: answers.pop(0), release_verb="release"), Noted()

@@ -1,4 +1,6 @@
-"""Extenders in shadow: what they are asked, how answers compare, and that neither they nor their failures change anything."""
+"""Extenders in shadow: what they are asked, how answers compare, and that neither they nor their failures change
+anything.
+"""
 
 import asyncio
 import random

@@ -32,7 +32,9 @@ NOMINATED = StatusPatch("Unschedulable", "0/1 nodes are available", "node-1")
 
 
 class Server:
-    """Notes each patch with the time when it was done; ``faults`` by pod name are raised instead, ``hanging`` are never done."""
+    """Notes each patch with the time when it was done; ``faults`` by pod name are raised instead, ``hanging`` are never
+    done.
+    """
 
     def __init__(self):
         self.written, self.faults = [], {}

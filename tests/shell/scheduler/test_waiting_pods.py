@@ -1,4 +1,6 @@
-"""Thousands of pods that fit nowhere: they cost nothing while they wait, and a node that helps some of them is used at once."""
+"""Thousands of pods that fit nowhere: they cost nothing while they wait, and a node that helps some of them is used at
+once.
+"""
 
 import asyncio
 

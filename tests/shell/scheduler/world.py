@@ -1,4 +1,6 @@
-"""A whole Scheduler with its telemetry and a fake API server that agrees to everything, on whatever clock the loop has."""
+"""A whole Scheduler with its telemetry and a fake API server that agrees to everything, on whatever clock the loop
+has.
+"""
 
 import asyncio
 import contextlib

@@ -1,7 +1,8 @@
-"""Objects of resource.k8s.io/v1 with mistakes, and without: for the embedded API server, and to compare it with a real one.
+"""Objects of resource.k8s.io/v1 with mistakes, and without: for the embedded API server, and to compare it with a real
+one.
 
-Mistakes are written ``path reason``, with a comma between them; paths are those below the devices of a claim, the spec of a
-slice and the status of a claim.
+Mistakes are written ``path reason``, with a comma between them; paths are those below the devices of a claim, the spec
+of a slice and the status of a claim.
 """
 
 DRIVER = "gpu.example.com"

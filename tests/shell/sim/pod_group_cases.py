@@ -1,6 +1,8 @@
-"""What kube-apiserver 1.36.2 answers to PodGroups and Workloads, with all gates on: recorded in ``pod_group_answers.jsonl``.
+"""What kube-apiserver 1.36.2 answers to PodGroups and Workloads, with all gates on: recorded in
+``pod_group_answers.jsonl``.
 
-A case creates an object with a ``spec``, and may then apply a merge ``patch`` to it; ``answer`` is that of the last request.
+A case creates an object with a ``spec``, and may then apply a merge ``patch`` to it; ``answer`` is that of the last
+request.
 """
 
 import json

@@ -92,7 +92,9 @@ def test_requests_are_filled_in(api) -> None:
 
 @pytest.mark.parametrize(("spec", "wrong"), BAD_REQUESTS)
 def test_bad_requests(api, spec, wrong) -> None:
-    """In a claim, and in a template, where it lies deeper; whether access is granted is told of either as of a claim."""
+    """In a claim, and in a template, where it lies deeper; whether access is granted is told of either as of a
+    claim.
+    """
     found = mistakes(lambda: make(api, RESOURCE_CLAIMS, spec))
     assert found == expected(wrong, "spec.devices.")
     deeper = mistakes(lambda: make(api, RESOURCE_CLAIM_TEMPLATES, {"spec": spec}))

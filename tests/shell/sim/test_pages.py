@@ -58,7 +58,9 @@ async def test_who_is_answered(client: Client, path, headers, status) -> None:
     ],
 )
 async def test_nothing_is_written_for_a_page(client: Client, headers) -> None:
-    """``fetch(url, {method: "POST", mode: "no-cors", body: new Blob([...])})`` sends no content type, and needs no leave."""
+    """``fetch(url, {method: "POST", mode: "no-cors", body: new Blob([...])})`` sends no content type, and needs no
+    leave.
+    """
     post = client.session.post(
         client.url + CONFIG_MAPS, data=_OBJECT, headers=headers, skip_auto_headers=["Content-Type"]
     )

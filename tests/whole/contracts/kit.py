@@ -1,7 +1,7 @@
 """The complete scheduler, an embedded cluster and a fake of somebody's extender in one process, over real connections.
 
-A fake behaves as the extender of a named project does, as far as a scheduler can see it. The facts are those of its source and
-documentation; the code is our own.
+A fake behaves as the extender of a named project does, as far as a scheduler can see it. The facts are those of its
+source and documentation; the code is our own.
 """
 
 import asyncio

@@ -31,7 +31,9 @@ ROOM = "capacity.topolvm.io/ssd"
 
 
 class TopoLVM(Fake):
-    """Reads annotations of whole nodes; its keys are in lower case; no scores, ``null``, for a pod without the annotation."""
+    """Reads annotations of whole nodes; its keys are in lower case; no scores, ``null``, for a pod without the
+    annotation.
+    """
 
     verbs = ("predicate", "prioritize")
 

@@ -118,7 +118,9 @@ def scored(world, plugin, pod, feasible, dice):
 
 
 def garbage_of_a_cycle(world, plugin, pod):
-    """How many objects a filter and a score leave to the garbage collector; their arrays would pile up until it runs."""
+    """How many objects a filter and a score leave to the garbage collector; their arrays would pile up until it
+    runs.
+    """
     view = View.everything(world.table)
     gc.collect()
     gc.disable()
