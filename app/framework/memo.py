@@ -300,15 +300,10 @@ class NodeLocalMemo:
     @property
     def nbytes(self) -> int:
         """The bytes of the arrays by row."""
-        size = self._total.nbytes + self._ranking.nbytes
-        size += self._nominated.nbytes + self._nominated_at.nbytes + self._nominated_with.nbytes
-        if self._filtered is not None:
-            size += self._filtered.nbytes
-        for raw in self._raw.values():
-            size += 0 if raw is None else raw.nbytes
-        for column, _ in self._ranked_with:
-            size += column.nbytes
-        return size
+        arrays: list[npt.NDArray[Any] | None] = [self._total, *self._raw.values()]
+        arrays += [self._nominated_at, self._nominated_with, *(c for c, _ in self._ranked_with)]
+        verdicts = self._nominated.nbytes + (self._filtered.nbytes if self._filtered else 0)
+        return verdicts + self._ranking.nbytes + sum(a.nbytes for a in arrays if a is not None)
 
     def filtered(self, pod: Pod) -> FilterOutcome:
         """The current NodeLocal verdicts on every row. Shared: copy before changing. Raises SchedulingError."""
@@ -337,14 +332,9 @@ class NodeLocalMemo:
             views = self._changed_since(self._filtered_at, self._filtered_rows)
             if self._filtered_at < 0 or self._filtered_rows != table.size:
                 self._filtered, self._filtered_rows = None, table.size
-            # Where both are asked for in turn, the plugins share what they read of the rows that have changed.
-            both, self._scored_at = self._scored_at == self._filtered_at >= 0, self._scored_at
             self._filtered_at = -1  # until all views are done
             for view in views:
                 self._put_verdicts(view, self._ask(view, pod))
-                if both:
-                    self._refresh_scores(pod, view)
-                    self._scored_at = table.last_generation
             verdicts = self._filtered
             if verdicts is None or not verdicts.faulty:
                 self._filtered_at = table.last_generation
@@ -386,11 +376,9 @@ class NodeLocalMemo:
         one = self.plugins.watch.one
         for number, plugin in self.active_filters:
             verdicts = one(plugin).filter(self.state, pod, view)
-            if verdicts is None:
-                continue
-            if outcome is None:
-                outcome = self.plugins.accepted(view.n)
-            outcome.add(number, verdicts.codes, verdicts.reasons, verdicts.text)
+            if verdicts is not None:
+                outcome = outcome or self.plugins.accepted(view.n)
+                outcome.add(number, verdicts.codes, verdicts.reasons, verdicts.text)
         return outcome
 
     def scored(self, pod: Pod) -> tuple[Totals, dict[int, Int64 | None]]:
@@ -446,8 +434,7 @@ class NodeLocalMemo:
     # ------------------------------------------------------------ the best row
 
     def may_rank(self, pod: Pod) -> bool:
-        """Filters the rows that have changed; False if a filter fails, or if too few of all rows are left to compare
-        them.
+        """Filters the rows that have changed; False if a filter fails, or if too few of all rows are left to compare them.
 
         Call it before ``ranking``. Raises SchedulingError.
         """

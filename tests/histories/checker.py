@@ -67,6 +67,10 @@ TIMEOUT, LEARNING = 5.0, 10.0
 LONGEST_WAIT = 75
 
 
+#: Seconds within which a process asks again to bind a pod whose node is locked.
+_NEXT_TRY = 1.0
+
+
 class Checker(Watcher):
     """Watches one history. ``violations`` says what went wrong."""
 
@@ -137,7 +141,8 @@ class Checker(Watcher):
         if request.kind == "extender bind" and b"has been locked" in answer.body:
             uid, node = _bound_by(request)
             state = self._state(request, node)
-            if None not in state and self._is_as_decided(request.sender, uid, node):
+            leads = request.sender.trusted_until - self._simulation.now > _NEXT_TRY
+            if leads and None not in state and self._is_as_decided(request.sender, uid, node):
                 self._locked[request.sender, uid] = (node, self._simulation.now, state)
 
     def _is_as_decided(self, replica: Replica, uid: str, node: str) -> bool:
