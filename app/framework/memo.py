@@ -300,10 +300,15 @@ class NodeLocalMemo:
     @property
     def nbytes(self) -> int:
         """The bytes of the arrays by row."""
-        arrays: list[npt.NDArray[Any] | None] = [self._total, *self._raw.values()]
-        arrays += [self._nominated_at, self._nominated_with, *(c for c, _ in self._ranked_with)]
-        verdicts = self._nominated.nbytes + (self._filtered.nbytes if self._filtered else 0)
-        return verdicts + self._ranking.nbytes + sum(a.nbytes for a in arrays if a is not None)
+        size = self._total.nbytes + self._ranking.nbytes
+        size += self._nominated.nbytes + self._nominated_at.nbytes + self._nominated_with.nbytes
+        if self._filtered is not None:
+            size += self._filtered.nbytes
+        for raw in self._raw.values():
+            size += 0 if raw is None else raw.nbytes
+        for column, _ in self._ranked_with:
+            size += column.nbytes
+        return size
 
     def filtered(self, pod: Pod) -> FilterOutcome:
         """The current NodeLocal verdicts on every row. Shared: copy before changing. Raises SchedulingError."""
@@ -376,9 +381,11 @@ class NodeLocalMemo:
         one = self.plugins.watch.one
         for number, plugin in self.active_filters:
             verdicts = one(plugin).filter(self.state, pod, view)
-            if verdicts is not None:
-                outcome = outcome or self.plugins.accepted(view.n)
-                outcome.add(number, verdicts.codes, verdicts.reasons, verdicts.text)
+            if verdicts is None:
+                continue
+            if outcome is None:
+                outcome = self.plugins.accepted(view.n)
+            outcome.add(number, verdicts.codes, verdicts.reasons, verdicts.text)
         return outcome
 
     def scored(self, pod: Pod) -> tuple[Totals, dict[int, Int64 | None]]:
@@ -434,7 +441,8 @@ class NodeLocalMemo:
     # ------------------------------------------------------------ the best row
 
     def may_rank(self, pod: Pod) -> bool:
-        """Filters the rows that have changed; False if a filter fails, or if too few of all rows are left to compare them.
+        """Filters the rows that have changed; False if a filter fails, or if too few of all rows are left to compare
+        them.
 
         Call it before ``ranking``. Raises SchedulingError.
         """
