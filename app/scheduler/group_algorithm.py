@@ -19,7 +19,7 @@ from app.cycle.pod_cycle import assume, decide, paused
 from app.extender.errors import ExtenderError
 from app.framework.diagnosis import Diagnosis
 from app.framework.handle import Effects, Eviction
-from app.framework.interface import GroupMember
+from app.framework.interface import AnyPlugin, GroupMember, PodGroupPostFilterResult
 from app.framework.runner import Framework
 from app.model.gotext import quote
 from app.model.pod import Pod
@@ -73,11 +73,11 @@ class _HeldEffects:
     """Effects that keep evictions until it is known whether they help the group."""
 
     def __init__(self, effects: Effects, evictions: list[Eviction]) -> None:
-        self._effects: Final = effects
+        self.outer: Final = effects
         self.evict: Final = evictions.append
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._effects, name)
+        return getattr(self.outer, name)
 
 
 class GroupAlgorithm:
@@ -135,19 +135,24 @@ class GroupAlgorithm:
 
     async def preempt_whole(self) -> None:
         """Plans a preemption for the group as a whole. Raises GroupFault."""
-        group = self._group.group
-        if group is not None and group.topology_key:
+        group, search = self._group.group, self._group.search
+        if (
+            group is not None
+            and group.topology_key
+            and (search is None or not self._group.is_newer)
+        ):
             self._group.about_preemption = self._told(NO_PREEMPTION_IN_PLACEMENTS)
             return
         plugin = None if self._framework is None else self._framework.commit.pod_group_post_filter
         if plugin is None:
             self._group.about_preemption = self._told(NO_PREEMPTION)
             return
-        members = [
-            GroupMember(member.pod, member.fits, self._refused(member)) for member in self._group
-        ]
-        effects, needed = cast("Effects", self._effects), self._group.needed
-        result = await plugin.pod_group_post_filter(self._group.key, members, needed, effects)
+        if search is None:
+            effects, members = cast("Effects", self._effects), self._members()
+            needed = self._group.needed
+            result = await plugin.pod_group_post_filter(self._group.key, members, needed, effects)
+        else:
+            result = await self._preempt_in_a_placement(plugin, search)
         if result.status.ok:
             self._group.planned = result.nodes
             if self._group.is_newer:
@@ -160,6 +165,47 @@ class GroupAlgorithm:
             self._group.about_preemption = self._told(text)
         else:
             raise GroupFault(result.status.message)
+
+    def _members(self) -> list[GroupMember]:
+        return [
+            GroupMember(member.pod, member.fits, self._refused(member)) for member in self._group
+        ]
+
+    async def _preempt_in_a_placement(
+        self, plugin: AnyPlugin, search: PlacementSearch
+    ) -> PodGroupPostFilterResult:
+        """The best plan of all placements: the one that gives nodes to the most pods, then the one with the fewest victims.
+
+        The pods are taken back before, since those that fit are counted in one of the placements.
+        """
+        group = self._group
+        group.why = group.reason()
+        kept = [(m, m.message, m.diagnosis, m.nominated) for m in group]
+        await group.place_again()
+        for member, message, diagnosis, nominated in kept:
+            member.message, member.diagnosis, member.nominated = message, diagnosis, nominated
+        members, needed = self._members(), group.needed
+        best: tuple[tuple[int, int], PodGroupPostFilterResult, list[Eviction]] | None = None
+        failed: PodGroupPostFilterResult | None = None
+        for number in range(len(search.placements)):
+            evictions: list[Eviction] = []
+            effects = cast("Effects", _HeldEffects(self._effects.outer, evictions))
+            rows = np.sort(search.placements.take([number]).rows)
+            result = await plugin.pod_group_post_filter(group.key, members, needed, effects, rows)
+            if result.status.ok:
+                victims = sum(len(each.victims) for each in evictions)
+                rank = (-len(result.nodes), victims)
+                if best is None or rank < best[0]:
+                    best = rank, result, evictions
+            elif not result.status.code.rejected:
+                return result
+            elif failed is None or failed.status.message == UNSCHEDULABLE:
+                failed = result
+        if best is None:
+            assert failed is not None  # noqa: S101 - there is a placement
+            return failed
+        group.evictions.extend(best[2])
+        return best[1]
 
     def _told(self, text: str) -> str:
         """What is said about a preemption for the group, in the words of the version."""

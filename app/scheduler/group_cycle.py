@@ -43,8 +43,6 @@ TOO_FEW: Final = (
     "one or more plugins asked to wait and no plugin rejected pod"
 )
 PREEMPTING: Final = f"{UNSCHEDULABLE}, pod group is waiting for preemption to complete"
-#: Of Kubernetes 1.37.
-_NOT_ENOUGH: Final = "minCount ({}) cannot be satisfied: {} scheduled, {} remaining"
 _OTHER_FAILED: Final = "failed to schedule other pod from a pod group: {}"
 
 
@@ -302,7 +300,7 @@ class _Cycle:
     async def _give_up(self, preempting: Sequence[Member]) -> tuple[GroupCycleResult, str]:
         """Takes all pods back and requeues them, to wait for victims or for events."""
         group = self._group
-        why, planned = self._reason(), self._still_planned()
+        why, planned = group.reason(), self._still_planned()
         waits = planned or (bool(preempting) and group.enough())
         keeps_room = waits or group.enough(self._count_waiting_for_victims())
         nodes = dict(group.planned or {})
@@ -310,7 +308,7 @@ class _Cycle:
             if member.assumed is not None and (waits or member.fits):
                 nodes[member.pod.uid] = member.assumed.pod.node_name
         text = TOO_FEW if not waits else group.why if planned else PREEMPTING
-        if not waits and why is not group.why:
+        if not waits and group.is_newer:
             text = why
         if waits:
             self._evict()
@@ -332,21 +330,6 @@ class _Cycle:
         if waits:
             return "waiting_on_preemption", text
         return "unschedulable", reason
-
-    def _reason(self) -> str:
-        """Why too few pods have a node, in the words of the version: from Kubernetes 1.37 on with numbers."""
-        group, why = self._group, self._group.why
-        if not group.is_newer:
-            return why
-        needed = group.min_count
-        scheduled = group.scheduled - sum(member.assumed is not None for member in group)
-        remaining = len(group)
-        for member in group:
-            if scheduled + remaining < needed:
-                break
-            remaining -= 1
-            scheduled += member.fits
-        return why.replace(UNSCHEDULABLE, _NOT_ENOUGH.format(needed, scheduled, remaining))
 
     def _still_planned(self) -> bool:
         """Whether a preemption for the whole group is planned, and its pods are still there."""

@@ -16,6 +16,8 @@ from app.scheduler.parts import Parts
 from app.state.queue.queued_pod import QueuedPod
 
 UNSCHEDULABLE: Final = "pod group is unschedulable"
+#: What Kubernetes 1.37 says instead.
+_NOT_ENOUGH: Final = "minCount ({}) cannot be satisfied: {} scheduled, {} remaining"
 _LEFT: Final = "the pod does not belong to its pod group any longer"
 
 
@@ -147,6 +149,20 @@ class GroupState:
     def needed(self) -> int:
         """How many of the pods, at least one, have to get a node."""
         return self._groups.missing(self.key)
+
+    def reason(self) -> str:
+        """Why too few pods have a node, in the words of the version: from Kubernetes 1.37 on with numbers."""
+        if not self.is_newer:
+            return self.why
+        needed = self.min_count
+        scheduled = self.scheduled - sum(member.assumed is not None for member in self)
+        remaining = len(self)
+        for member in self:
+            if scheduled + remaining < needed:
+                break
+            remaining -= 1
+            scheduled += member.fits
+        return self.why.replace(UNSCHEDULABLE, _NOT_ENOUGH.format(needed, scheduled, remaining))
 
     def enough(self, more: int = 0) -> bool:
         """Whether enough pods of the group have a node, with ``more`` that do not have one now."""

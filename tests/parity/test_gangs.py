@@ -39,6 +39,6 @@ def test_each_difference_has_a_reason() -> None:
 def test_with_the_groups_of_1_37_other_decisions_have_their_rule() -> None:
     """A part of the scenarios; the counts of all are in docs/differences.md (tests.parity.gangs.compare)."""
     found = Counter(map(reason, RECORDED[::16]))
-    assert found.keys() <= {"same", "alike", "whole", "held"}
+    assert found.keys() <= {"same", "alike", "whole", "held", "racks"}
     assert found["same"] > 10
     assert found["alike"] > 10

@@ -12,6 +12,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 from unittest import mock
 
+from app.framework.interface import PodGroupPostFilterResult
+from app.model.status import unschedulable
+from app.scheduler.group_algorithm import GroupAlgorithm
 from app.state.pod_groups import PodGroups
 from tests.histories.replica import simulated
 from tests.parity.gangs.replay import play, play_newer
@@ -30,7 +33,7 @@ Outcomes = Sequence[dict[str, Any]]
 def reason(scenario: Scenario) -> str:
     """``same``, the rule by which the decisions differ, or ``""`` if none explains them.
 
-    ``held``: a pod with a scheduling gate holds its group, which without that would be decided, or refused as ``alike``.
+    ``racks``: a group with a topology constraint preempts. ``held``: a pod with a scheduling gate holds its group, which without that would be decided, or refused as ``alike``.
     """
     recorded = decisions(scenario.ours if scenario.differs else scenario.outcomes)
     outcomes = play_newer(scenario)
@@ -45,8 +48,15 @@ def reason(scenario: Scenario) -> str:
         free = play_newer(scenario)
     if decisions(free) == recorded or _unlike(free):
         return "held"
+    with mock.patch.object(GroupAlgorithm, "_preempt_in_a_placement", _preempts_nothing):
+        if decisions(play_newer(scenario)) == recorded:
+            return "racks"
     seeds = range(1, _SEEDS)
     return "same" if any(decisions(play_newer(scenario, seed=s)) == recorded for s in seeds) else ""
+
+
+async def _preempts_nothing(*_: object) -> PodGroupPostFilterResult:
+    return PodGroupPostFilterResult(unschedulable("as in 1.36"))
 
 
 def decisions(outcomes: Outcomes) -> list[Any]:

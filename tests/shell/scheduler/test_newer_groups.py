@@ -9,6 +9,7 @@ from app.framework.testing import make_object, make_pod
 from app.model.pod import Pod
 from app.model.pod_groups import PodGroup
 from tests.shell.scheduler.test_group_cycle import bindings, evictions
+from tests.shell.scheduler.test_group_placements import RACK, placing
 from tests.shell.scheduler.world import running
 
 pytestmark = pytest.mark.looptime
@@ -183,3 +184,66 @@ async def test_a_pod_with_a_scheduling_gate_holds_no_group_of_the_older_version(
             world.add(pod(f"p{i}"))
         await world.settle()
         assert bindings(world).keys() == {"p0", "p1"}
+
+
+TOPOLOGY = {"schedulingConstraints": {"topology": [{"key": RACK}]}}
+
+
+@contextlib.asynccontextmanager
+async def in_racks(version="v1beta1", **racks):
+    """Racks with nodes of these CPUs, and pods without a group that fill them: by node, their priority."""
+    features = {"GenericWorkload", "TopologyAwareWorkloadScheduling"}
+    features |= {"GangScheduling", "WorkloadAwarePreemption"} if version == "v1alpha2" else set()
+    async with placing(features=features, **racks) as world:
+        world.serve_groups(version)
+        yield world
+
+
+def fill(world, **priorities):
+    for node, (cpu, priority) in priorities.items():
+        filler = pod(f"on-{node}", "", cpu=str(cpu), priority=priority)
+        world.change(Pod, None, filler.on(node))
+
+
+async def test_a_group_with_a_topology_constraint_preempts_in_one_rack():
+    """Rack a has too few CPUs, rack b more victims than c; a node without the label does not count."""
+    async with in_racks(a=[1], b=[2, 2, 2], c=[4, 1], none=[9]) as world:
+        fill(world, b0=(2, 0), b1=(2, 0), b2=(2, 0), c0=(4, 0), none0=(9, 0))
+        gang(world, 4, priority=10, **TOPOLOGY)
+        for i in range(4):
+            world.add(pod(f"p{i}", priority=10))
+        await world.run_for(1)
+        assert evictions(world) == ["on-c0"]
+        assert not bindings(world)
+        ((_, _, message),) = conditions(world)
+        start = "0/3 placements are available, first placement status: minCount (4) cannot be"
+        assert message.startswith(start)
+        end = ", pod group preemption: found a placement for podgroup, preempting 1 victims"
+        assert message.endswith(end)
+        world.change(Pod, pod("on-c0", "").on("c0"), None)
+        await world.run_for(12)
+        assert set(bindings(world).values()) <= {"c0", "c1"}
+        assert len(bindings(world)) == 4
+
+
+async def test_a_group_with_a_topology_constraint_evicts_nothing_in_vain():
+    """Both racks together would have room for it."""
+    async with in_racks(a=[2], b=[2]) as world:
+        fill(world, a0=(2, 0), b0=(2, 10))
+        gang(world, 3, priority=10, **TOPOLOGY)
+        for i in range(3):
+            world.add(pod(f"p{i}", priority=10))
+        await world.run_for(1)
+        assert not evictions(world)
+        ((_, _, message),) = conditions(world)
+        assert ", pod group preemption: " in message
+
+
+async def test_a_group_of_the_older_version_with_a_constraint_does_not_preempt():
+    async with in_racks("v1alpha2", a=[2]) as world:
+        fill(world, a0=(2, 0))
+        gang(world, 2, priority=10, **TOPOLOGY)
+        for i in range(2):
+            world.add(pod(f"p{i}", priority=10))
+        await world.run_for(1)
+        assert not evictions(world)
