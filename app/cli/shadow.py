@@ -59,6 +59,12 @@ _EXPECTED: Final = (
     help="Size of the journal; the oldest verdicts are deleted.",
 )
 @click.option(
+    "--record",
+    type=_FOLDER,
+    metavar="DIR",
+    help="Record the objects of the cluster into files in this directory, for the command replay.",
+)
+@click.option(
     "--summary-interval",
     type=click.FloatRange(min=0.1),
     default=10.0,
@@ -88,7 +94,7 @@ def _shadow(context: click.Context, /, config: Path | None, **given: Any) -> Non
     if context.invoked_subcommand is not None:
         return
     logs.configure(logging_format=given["logging_format"], verbosity=given["verbosity"])
-    with explained(*_EXPECTED):
+    with explained(*_EXPECTED, OSError):
         loaded = Loaded(Settings()) if config is None else load(config, features=None)
         for warning in loaded.warnings:
             log.warning("%s", warning.render(loaded.source))
@@ -101,6 +107,7 @@ def _shadow(context: click.Context, /, config: Path | None, **given: Any) -> Non
             journal_bytes=given["journal_size"] << 20,
             serving=serving_options(given),
             summary_seconds=given["summary_interval"],
+            record=given["record"],
         )
         context.exit(run_loop(run(loaded, options, _show)))
 

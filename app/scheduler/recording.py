@@ -54,7 +54,6 @@ _ACTIVATE: Final = Op.ACTIVATE.value
 _ASSUME: Final = Op.ASSUME.value
 _BOUND: Final = Op.BOUND.value
 _CHANGED: Final = Op.CHANGED.value
-_DELETED: Final = Op.DELETED.value
 _DONE: Final = Op.DONE.value
 _DROP: Final = Op.DROP.value
 _FAIL: Final = Op.FAIL.value
@@ -355,6 +354,30 @@ class Recorder:
             old.unlink(missing_ok=True)
         return BlockWriter(self._directory / f"{self._number:08d}{SUFFIX}")
 
+    # ------------------------------------------------------------ what came in
+
+    def changed(self, change: Change, now: float) -> None:
+        """A change of an object."""
+        kind, _, new = change
+        if new is None:
+            if change.old is not None:
+                self.add(Op.DELETED.value, now, kind.__name__, change.old.key)
+        elif not self.open():
+            return
+        elif kind is Pod:
+            self.put(_POD_CHANGED, now, self.pod(new), size=_RECORD_BYTES)
+        else:
+            text = object_json(new)
+            self.put(_CHANGED, now, kind.__name__, text, size=len(text))
+
+    def came(self, kind: type, objects: Mapping[str, Any], now: float) -> None:
+        """A list of objects that were unknown before."""
+        values = objects.values()
+        if kind is Pod:
+            self.listed(Op.LISTED_PODS.value, now, (), map(self.pod, values))
+        else:
+            self.listed(Op.LISTED.value, now, (kind.__name__,), map(object_json, values))
+
     # ------------------------------------------------------------ what went out
 
     def unfit(self, queued: QueuedPod, diagnosis: Diagnosis) -> None:
@@ -520,24 +543,11 @@ class RecordedState(SchedulerState):
         self._elsewhere: Final = recorder.elsewhere
 
     def apply(self, change: Change, now: float) -> Sequence[Command]:
-        kind, _, new = change
-        if new is None:
-            if change.old is not None:
-                self._record(_DELETED, now, kind.__name__, change.old.key)
-        elif kind is Pod:
-            if self._recorder.open():
-                self._recorder.put(_POD_CHANGED, now, self._recorder.pod(new), size=_RECORD_BYTES)
-        elif self._recorder.open():
-            text = object_json(new)
-            self._recorder.put(_CHANGED, now, kind.__name__, text, size=len(text))
+        self._recorder.changed(change, now)
         return super().apply(change, now)
 
     def apply_new(self, kind: type, objects: Mapping[str, Any], now: float) -> Sequence[Command]:
-        recorder, values = self._recorder, objects.values()
-        if kind is Pod:
-            recorder.listed(Op.LISTED_PODS.value, now, (), map(recorder.pod, values))
-        else:
-            recorder.listed(Op.LISTED.value, now, (kind.__name__,), map(object_json, values))
+        self._recorder.came(kind, objects, now)
         return super().apply_new(kind, objects, now)
 
     def flush(self, now: float) -> int:

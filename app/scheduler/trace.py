@@ -95,6 +95,8 @@ class Header(msgspec.Struct, frozen=True):
     gap: bool = False
     #: The kinds of pod groups that are watched, and the paths at which they are served.
     groups: dict[str, str] = {}
+    #: Whether it was made by a shadow: another scheduler has decided, and only objects are recorded.
+    observed: bool = False
 
 
 class PodRecord(msgspec.Struct, array_like=True, frozen=True, gc=False):

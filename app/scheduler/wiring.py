@@ -176,11 +176,11 @@ class Scheduler:
         self.filter: Final = WhatIfFilter(self.whatif, self.state, self.dry_runs)
         if self._recorder is not None:
             from app.scheduler.trace import Header  # noqa: PLC0415 - few schedulers record
-            from app.settings.dump import to_yaml  # noqa: PLC0415 - the same
+            from app.settings.dump import to_yaml, without_paths  # noqa: PLC0415 - the same
 
             header = Header(
                 version=self._runtime.version,
-                configuration=to_yaml(self.settings),
+                configuration=to_yaml(without_paths(self.settings)),
                 rules=features.version,
                 gates=sorted(features.gates),
                 max_unschedulable_seconds=max_unschedulable_seconds,

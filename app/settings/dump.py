@@ -31,6 +31,14 @@ def to_dict(settings: Settings, *, redact: bool = True) -> dict[str, Any]:
     return document
 
 
+def without_paths(settings: Settings) -> Settings:
+    """The settings without the path of the kubeconfig, which says nothing to a replay."""
+    configuration = settings.configuration
+    client = configuration.client_connection.model_copy(update={"kubeconfig": ""})
+    changed = configuration.model_copy(update={"client_connection": client})
+    return Settings(changed, settings.extension)
+
+
 def to_yaml(settings: Settings, *, redact: bool = True) -> str:
     """The configuration as a file; the second document only if it differs from the defaults."""
     documents = [to_dict(settings, redact=redact)]

@@ -24,7 +24,6 @@ from tests.bench.measuring import Load, embedded_cluster
 from tests.whole.real import RealApiServer
 
 EXTENDED: Final = "recorded-extender"
-EXTENDED_EVERY: Final = 4
 URGENT_EVERY: Final = 10
 
 
@@ -42,6 +41,10 @@ class Options(NamedTuple):
     cpu: str
     """What a pod requests; nodes have 4."""
     shape: str
+    extended_every: int
+    """Each of how many pods asks the extender."""
+    faults: bool
+    """The extender fails in all its ways in turn."""
     real: bool
     restart: bool
     settings: dict[str, Any]
@@ -87,7 +90,7 @@ def pod(number: int, given: Options) -> workload.Object:
     spec.pop("priorityClassName", None)
     spec["containers"][0]["resources"]["requests"]["cpu"] = given.cpu
     spec["terminationGracePeriodSeconds"] = 0
-    if given.delay >= 0 and number % EXTENDED_EVERY == 0:
+    if given.delay >= 0 and number % given.extended_every == 0:
         spec["schedulerName"] = EXTENDED
     if number % URGENT_EVERY == 0:
         spec["priorityClassName"] = "bench-high"
@@ -184,9 +187,14 @@ async def record(folder: Path, given: Options) -> None:
             workload.node(n, zones=3, shape="preemption", padding=0) for n in range(given.nodes)
         )
         await cluster.create(workload.surroundings("preemption", nodes=0, pods=0))
+        if given.shape != "preemption":
+            await cluster.create(
+                workload.surroundings(given.shape, nodes=given.nodes, pods=given.pods)
+            )
         extender, url = None, ""
         if given.delay >= 0:
-            asked = ["-m", "tests.bench.extender", f"--delay={given.delay}"]
+            delay = "turns" if given.faults else given.delay
+            asked = ["-m", "tests.bench.extender", f"--delay={delay}", "--cycle=6"]
             extender = await stack.enter_async_context(
                 child([sys.executable, *asked], log=folder / "extender.log", name="the extender")
             )
@@ -223,6 +231,8 @@ async def _restart(server: RealApiServer, seconds: float) -> None:
 @click.option("--delay", default=20.0, help="Milliseconds of the extender; negative: none.")
 @click.option("--cpu", default="1", help="What a pod requests; a node has 4.")
 @click.option("--shape", type=click.Choice(workload.SHAPES), default="mixed")
+@click.option("--extended-every", default=4, help="Each of how many pods asks the extender.")
+@click.option("--faults", is_flag=True, help="The extender fails in each of its ways in turn.")
 @click.option("--real", is_flag=True, help="etcd and kube-apiserver of $KUBEBUILDER_ASSETS.")
 @click.option("--restart", is_flag=True, help="Kill kube-apiserver once in between.")
 @click.option("--settings", default="{}", help="Fields of the configuration, as JSON.")

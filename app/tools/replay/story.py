@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from app.scheduler.trace import Header, Op, TraceError
+from app.settings.load import load
 from app.tools.replay.cassette import Cassette
 from app.tools.replay.reading import Objects, Seen, SeenPod, TraceRecord, records
 
@@ -82,10 +83,20 @@ class Story:
         """All has been read; ``tried``: the uids of pods that the scheduler has tried."""
         self.ended = max(ended, self.began)
         self.started = self.ended if self.started is None else self.started
+        schedulers = self._schedulers() if self.header.observed else None
         for uid, pod in self.pods.items():
-            pod.ours = pod.ours and (pod.bound is None or uid in tried)
+            decided = uid in tried if schedulers is None else pod.scheduler in schedulers
+            pod.ours = pod.ours and (pod.bound is None or decided)
+        if schedulers is not None:
+            arrivals = (pod.arrived for pod in self.pods.values() if pod.ours)
+            self.started = min(arrivals, default=self.ended)
             if pod.bound is not None and pod.gone is not None and not pod.evicted:
                 self._lives.setdefault(pod.template, []).append(pod.gone - pod.bound)
+
+    def _schedulers(self) -> AbstractSet[str]:
+        """The schedulers whose pods another one would decide about."""
+        configuration = load(self.header.configuration).settings.configuration
+        return {profile.scheduler_name for profile in configuration.profiles}
 
     # ------------------------------------------------------------ reading
 

@@ -44,7 +44,10 @@ from app.runtime.tasks import in_steps, spawn_eternal
 from app.scheduler import kinds
 from app.scheduler.api_version import server_version
 from app.scheduler.extenders import extender_configs
+from app.scheduler.options import RunOptions
 from app.scheduler.profiles import plugin_names
+from app.scheduler.recording import Recorder
+from app.scheduler.trace import Header
 from app.serving.access import Authenticator, Authorizer
 from app.serving.checks import Check, ping
 from app.serving.health import HealthEndpoints
@@ -52,6 +55,7 @@ from app.serving.options import ServingOptions
 from app.serving.pages import Dumps, MetricsPages
 from app.serving.server import serving
 from app.settings.defaults import IN_TREE_CAPABILITIES
+from app.settings.dump import to_yaml, without_paths
 from app.settings.load import Loaded, Settings
 from app.state.scheduler_state import Change, RefusedObject, ReportProblem
 from app.tools.shadow.journal import Journal
@@ -97,6 +101,8 @@ class ShadowOptions:
     """The version whose rules are followed; None for that of the API server."""
     gates: Mapping[str, bool] = dataclasses.field(default_factory=dict)
     """The feature gates that are set."""
+    record: Path | None = None
+    """The directory into which the objects of the cluster are recorded; None: they are not."""
 
 
 async def run(loaded: Loaded, options: ShadowOptions, show: Callable[[str], None]) -> int:
@@ -174,6 +180,23 @@ class Shadow:
         #: Whether changes go through the timeline; before that they fill the state.
         self._live = False
         self._informers: list[Informer[Any]] = []
+        self._recorder: Final = None if options.record is None else self._recording(options.record)
+
+    def _recording(self, folder: Path) -> Recorder:
+        """Begins to record. Raises OSError."""
+        recorder = Recorder(folder, self._clock)
+        header = Header(
+            version=version(_DISTRIBUTION),
+            configuration=to_yaml(without_paths(self._settings)),
+            rules=self.features.version,
+            gates=sorted(self.features.gates),
+            max_unschedulable_seconds=RunOptions().max_unschedulable_seconds,
+            began=self._clock.wall(),
+            first=True,
+            observed=True,
+        )
+        recorder.begin(header, self.world.state, self._rng)
+        return recorder
 
     async def run(self, stop: asyncio.Event) -> int:
         """Runs until ``stop`` is set."""
@@ -199,6 +222,8 @@ class Shadow:
                 task.cancel()
         if self._journal is not None:
             await self._journal.write()
+        if self._recorder is not None:
+            await asyncio.to_thread(self._recorder.end)
         self._show_summary()
         return 0
 
@@ -238,6 +263,8 @@ class Shadow:
                     self._take(Change(model, None, new))
             else:
                 now = self._clock.steady()
+                if self._recorder is not None:
+                    self._recorder.came(model, objects, now)
                 self._report(self.world.state.apply_new(model, objects, now))
             return {}
 
@@ -245,6 +272,8 @@ class Shadow:
 
     def _take(self, change: Change) -> None:
         now = self._clock.steady()
+        if self._recorder is not None:
+            self._recorder.changed(change, now)
         if self._live:
             self.timeline.push(change, now)
             self._arrived.set()

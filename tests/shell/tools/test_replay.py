@@ -6,6 +6,7 @@ import itertools
 import random
 import struct
 import threading
+import tracemalloc
 import zlib
 
 import msgspec
@@ -13,6 +14,8 @@ import numpy as np
 import pytest
 import zstandard
 from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from app.cli.replay import command
 from app.plugins import registry
@@ -21,6 +24,7 @@ from app.scheduler.options import RunOptions
 from app.scheduler.recording import Recorder
 from app.scheduler.trace import MAGIC, BlockWriter, Op, TraceError, files_of, read_records
 from app.tools.replay.run import replay
+from app.tools.replay.story import read_story
 from tests.core.scheduler.full_state import CONFIG, FullState
 from tests.histories import history
 from tests.histories.playing import play
@@ -218,6 +222,69 @@ def test_records_with_other_values_end_with_a_message(largest, tmp_path):
 
         with contextlib.suppress(TraceError):
             again(rewritten(largest, tmp_path / str(number), change), most=10**6)
+
+
+@given(
+    st.one_of(
+        st.binary(max_size=200).map(lambda data: MAGIC + data),
+        st.lists(st.binary(max_size=60), max_size=4).map(
+            lambda parts: MAGIC + b"".join(block(packed(part)) for part in parts)
+        ),
+        st.builds(
+            lambda length, data: MAGIC + block(packed(struct.pack(">I", length) + data)),
+            st.integers(0, 2**32 - 1),
+            st.binary(max_size=60),
+        ),
+        st.builds(
+            lambda size, checksum, data: MAGIC + block(data, size, checksum),
+            st.integers(0, 2**32 - 1),
+            st.integers(0, 2**32 - 1),
+            st.binary(max_size=60),
+        ),
+    )
+)
+@settings(max_examples=40, deadline=None)
+def test_any_bytes_end_with_a_message(tmp_path_factory, content):
+    """Whatever the bytes and the lengths in them say."""
+    file = tmp_path_factory.mktemp("any") / "a.aktrace"
+    file.write_bytes(content)
+    tracemalloc.start()
+    with pytest.raises(TraceError, match="aktrace"):
+        again(file)
+    with pytest.raises(TraceError, match="aktrace"):
+        read_story(file)
+    assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    tracemalloc.stop()
+
+
+_VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63)
+    | st.floats()
+    | st.text(max_size=5)
+    | st.binary(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+@given(st.lists(st.tuples(st.sampled_from([*Op, "?"]), st.lists(_VALUES, max_size=5)), max_size=8))
+@settings(max_examples=25, deadline=None)
+def test_any_records_end_with_a_message_or_are_read(tmp_path_factory, records):
+    file = tmp_path_factory.mktemp("any") / "a.aktrace"
+    writer = BlockWriter(file)
+    rows, checkpoint = (
+        [Op.ROWS, [], []],
+        [Op.CHECKPOINT, 1.0, recording._json(recording._plain(np.random.default_rng(0)))],
+    )
+    told = [HEADER, rows, checkpoint, *([op, *fields] for op, fields in records)]
+    writer.write([msgspec.msgpack.encode(record) for record in told])
+    writer.close()
+    assert isinstance(again(file).incomplete, str)
+    assert isinstance(read_story(file).incomplete, str)
 
 
 # ---------------------------------------------------------------- a disk that is full or slow

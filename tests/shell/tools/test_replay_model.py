@@ -2,6 +2,7 @@
 
 import json
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 
@@ -228,3 +229,19 @@ def test_a_recording_that_is_cut_off(spread, tmp_path):
     cut.write_bytes(file.read_bytes()[:-20])
     result = CliRunner().invoke(command, [str(cut), "--extenders", "none"])
     assert "cut off" in result.output
+
+
+# ---------------------------------------------------------------- a shadow's recording
+
+
+def test_the_recording_of_a_shadow(tmp_path):
+    """It has objects only: another scheduler has decided about pods that a configuration would decide about."""
+    script = Script(tmp_path / "trace", CONFIG, *map(node, FOUR))
+    script.records[0] = msgspec.structs.replace(script.records[0], observed=True)
+    for number in range(4):
+        script.pod(1.0 + number, f"p{number}")
+        script._show(1.5 + number, f"p{number}", "n0")
+    course, nodes = lived(script.ends(20.0))
+    assert (course.pods, course.bound) == (4, 4)
+    assert set(nodes) == {"p0", "p1", "p2", "p3"}
+    assert len(set(nodes.values())) > 1
