@@ -62,8 +62,20 @@ def asked_for(pod: str, namespace: str | None, target: SchedulerTarget) -> tuple
     is_flag=True,
     help="Show what was sent to extenders and received, if the scheduler keeps it (extenderBodies). JSON always has it.",
 )
+@click.option(
+    "--changes",
+    is_flag=True,
+    help="Say by which changes a pending pod would get a node; it takes the right to ask what would happen.",
+)
 def _explain(
-    *, pod: str, namespace: str | None, output: str, watch: bool, bodies: bool, **target: Any
+    *,
+    pod: str,
+    namespace: str | None,
+    output: str,
+    watch: bool,
+    bodies: bool,
+    changes: bool,
+    **target: Any,
 ) -> None:
     """Say why a pod is where it is, or why it is pending.
 
@@ -71,12 +83,29 @@ def _explain(
     and what the pod waits for. Exits with 1 if the scheduler knows nothing of the pod.
     """
     asked = SchedulerTarget(**target)
+    if changes and (watch or output == "json"):
+        raise click.UsageError("--changes is for text, shown once; POST /whatif has it as JSON")
     with explained(NotAnswered, ConnectionSettingsError):
         where, name = asked_for(pod, namespace, asked)
         if watch:
             run_loop(interruptible(_watch(asked, where, name, output, bodies=bodies)))
         else:
             _show(run_loop(story_of(asked, where, name)), output, bodies=bodies)
+            if changes:
+                _show_changes(asked, f"{where}/{name}")
+
+
+def _show_changes(target: SchedulerTarget, key: str) -> None:
+    """Raises NotAnswered, ConnectionSettingsError."""
+    from app.cli.whatif import changes_for, help_for  # noqa: PLC0415 - imports much that is seldom needed
+
+    pod = run_loop(changes_for(target, key))
+    if pod.node:
+        click.echo(f"\nIt would get node {pod.node} now.")
+    elif pod.suggestions:
+        console().print("", help_for(pod))
+    else:
+        click.echo("\nNo change was found by which it would get a node.")
 
 
 async def _watch(

@@ -44,6 +44,7 @@ _COMMANDS: Final = {
     "drain": _Entry("whatif", "Say what draining nodes would do.", "drain"),
     "lose": _Entry("whatif", "Say what losing the nodes with a label would do.", "lose"),
     "needs": _Entry("whatif", "Say how many nodes of a shape pods need.", "needs"),
+    "mcp": _Entry("mcp", "Answer an assistant's questions about a running scheduler (MCP)."),
     "dashboard": _Entry("dashboard", "Show a running scheduler on a page."),
     "top": _Entry("top", "Show a running scheduler in the terminal."),
     "completion": _Entry("about", "Print a completion script for a shell.", "completion_command"),

@@ -32,6 +32,7 @@ from app.wire.whatif_v1 import (
     MAX_ROWS,
     MAX_SECONDS,
     SECONDS,
+    PodAnswer,
     RefusedError,
     WhatIfAnswer,
     WhatIfQuestion,
@@ -125,13 +126,14 @@ def _options(*options: Callable[[F], F]) -> Callable[[F], F]:
 
 @click.command("fits", cls=_Command)
 @_options(*_MANIFESTS, *_COMMON)
+@click.option("--changes", is_flag=True, help="Say what must change for pods that stay pending.")
 @click.pass_context
 def fits(context: click.Context, /, **given: Any) -> None:
     """Say where pods, workloads or gangs would go now, whom they would preempt, or why they stay pending.
 
     Exits with 0 if every pod gets a node, 1 if some stay pending, 2 if there is no answer.
     """
-    _answer(context, "fits", given)
+    _answer(context, "fits", given, changes=given.pop("changes"))
 
 
 @click.command("how-many", cls=_Command)
@@ -265,6 +267,9 @@ def _show(answer: WhatIfAnswer) -> None:
         screen.print(_budgets(answer))
     if answer.pods:
         screen.print(_pods(answer))
+    for pod in answer.pods:
+        if pod.suggestions:
+            screen.print(help_for(pod))
     for line in _sentences(answer):
         click.echo(line)
     for warning in answer.warnings:
@@ -289,6 +294,27 @@ def _pods(answer: WhatIfAnswer) -> Table:
         before = [pod.node_before] if moved else []
         table.add_row(f"{pod.namespace}/{pod.name}", *before, node, evicts, why)
     return table
+
+
+def help_for(pod: PodAnswer) -> Table:
+    """What must change so that the pod gets a node: a line for each suggestion, of which one is enough."""
+    table = _table("What would help", "Node", "Evicts", "Budgets against it")
+    table.title, table.title_justify = f"{pod.namespace}/{pod.name}", "left"
+    for each in pod.suggestions:
+        evicts = ", ".join(f"{victim.namespace}/{victim.name}" for victim in each.preempts)
+        budgets = ", ".join(
+            f"{b.namespace}/{b.name} ({b.pods}, {b.allowed} allowed)" for b in each.budgets
+        )
+        text = "\nand ".join(change.text for change in each.changes)
+        table.add_row(text, each.node, evicts, budgets)
+    return table
+
+
+async def changes_for(target: SchedulerTarget, key: str) -> PodAnswer:
+    """What would become of a pod of the cluster now, and what must change. Raises NotAnswered, ConnectionSettingsError."""
+    asked = {"question": "fits", "pods": [key], "changes": True, "timeoutSeconds": SECONDS}
+    answer = _decoded(await _ask(target, msgspec.json.encode(asked), SECONDS))
+    return answer.pods[0]
 
 
 def _counts(answer: WhatIfAnswer) -> Table:
