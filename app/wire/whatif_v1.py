@@ -139,6 +139,8 @@ class NodeAnswer(msgspec.Struct, rename="camel", frozen=True):
     #: How many come, and how many go (evicted, or drained).
     pods: int
     leaving: int = 0
+    #: What is requested there afterwards, in the scheduler's units: thousandths of a CPU, bytes, devices, pods.
+    requested: dict[str, int] = {}
 
 
 class WhatIfAnswer(msgspec.Struct, rename="camel", frozen=True):

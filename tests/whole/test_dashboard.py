@@ -540,3 +540,86 @@ async def test_the_page_of_a_simulation(
     await page.ask("document.querySelector('#map').focus()")
     told = await page.ask("document.querySelector('#spoken').textContent")
     assert re.match(r"node-0 \(zone-0\)\ncpu 0 % → \d+ %", told), told
+
+
+# ---------------------------------------------------------------- what would happen
+
+
+async def fill_in(page: Page, selector: str, value: str) -> None:
+    await page.ask(f"document.querySelector({json.dumps(selector)}).value = {json.dumps(value)}")
+
+
+DEPLOYMENT = """\
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: shop}
+spec:
+  replicas: 6
+  template:
+    spec:
+      containers:
+      - {name: c, image: i, resources: {requests: {cpu: 500m}}}
+"""
+
+
+@pytest.mark.parametrize("width", [1440, 400])
+async def test_what_would_happen(demo: str, page: Page, width: int) -> None:
+    """A workload is pasted: its nodes light up, and the picture of afterwards is beside now; one too large says what would help."""
+    await opened(page, demo, width)
+    await fill_in(page, "#manifest", DEPLOYMENT)
+    await page.ask("document.querySelector('#fits-form').requestSubmit()")
+    await page.until("document.querySelector('#whatif-answer .verdict')")
+    assert "6 pods would get a node" in await text(page, "#whatif-answer")
+    assert await page.ask("!document.querySelector('#whatif-maps').hidden")
+    await page.until("document.querySelector('#map-after').width > 0")
+    assert await page.ask("document.documentElement.scrollWidth <= innerWidth")
+    now, after = [
+        await page.ask(f"document.querySelector('{each}').toDataURL()")
+        for each in ("#map-now", "#map-after")
+    ]
+    assert now != after
+    await page.ask("document.querySelector('#whatif').scrollIntoView()")
+    await keep(page, f"whatif-{width}", whole=False)
+    await fill_in(page, "#manifest", DEPLOYMENT.replace("500m", "500").replace("6", "1"))
+    await page.ask("document.querySelector('#fits-form').requestSubmit()")
+    await page.until("document.querySelector('#whatif-answer .suggestions')")
+    assert "in place of 500" in await text(page, "#whatif-answer .suggestions")
+    await keep(page, f"whatif-help-{width}", whole=False)
+    await fill_in(page, "#manifest", "not: [a manifest")
+    await page.ask("document.querySelector('#fits-form').requestSubmit()")
+    await page.until("document.querySelector('#whatif-answer .bad')")
+    assert "This cannot be read" in await text(page, "#whatif-answer")
+    assert await page.ask("document.querySelector('#whatif-maps').hidden")
+    # The browser says that an answer had the status 400.
+    page.complaints[:] = [each for each in page.complaints if "status of 400" not in each]
+
+
+async def test_a_drain_by_keyboard(demo: str, page: Page) -> None:
+    await opened(page, demo)
+    await page.press("1")
+    await page.press("ArrowRight")
+    await page.press("d")
+    await page.until("document.querySelector('#drain-nodes li')")
+    chosen = (await text(page, "#drain-nodes li")).split()[0]
+    await page.press("7")
+    await page.until("document.activeElement.id === 'manifest'")
+    await page.press("Escape")
+    await page.ask("document.querySelector('#drain').focus()")
+    await page.press("Enter")
+    await page.until("document.querySelector('#whatif-pods table')")
+    assert "would get a node" in await text(page, "#whatif-answer .verdict")
+    assert chosen in await text(page, "#whatif-pods table")
+    await page.ask("document.querySelector('#whatif').scrollIntoView()")
+    await keep(page, "whatif-drain", whole=False)
+
+
+async def test_ten_more_of_this_one(demo: str, page: Page) -> None:
+    await opened(page, demo)
+    await page.ask("document.querySelector('#decision-list .link').click()")
+    await page.until("document.querySelector('#detail-body .facts')")
+    await page.ask("document.querySelector('#detail-body button').click()")
+    await page.until("document.querySelector('#whatif-pods table')")
+    assert await page.ask("document.querySelector('#copies').value") == "10"
+    rows = await page.ask("document.querySelectorAll('#whatif-pods tbody tr').length")
+    assert rows == 10
+    assert await page.ask("document.querySelector('#detail').hidden")

@@ -826,8 +826,8 @@ class _Asking:
             kept = max(0, limit - pending)
             rows = rows[:kept] + rows[placed:][: limit - kept]
         nodes = [
-            NodeAnswer(name, coming[name], going[name])
-            for name in sorted(coming.keys() | going.keys())
+            NodeAnswer(name, coming[name], going[name], self._requested(name))
+            for name in sorted(coming.keys() | going.keys())[: limit + 1]
         ]
         return self._with_warnings(
             placed=placed,
@@ -838,6 +838,16 @@ class _Asking:
             stopped_by=self._stops(),
             truncated=self._over or placed + pending > limit or len(nodes) > limit,
         )
+
+    def _requested(self, name: str) -> dict[str, int]:
+        """What is requested on a node now, that is, afterwards; nothing for one that is gone."""
+        table = self._world.state.table
+        row = table.row_of.get(name)
+        if row is None:
+            return {}
+        amounts = {each: table.requested.exact(each, row) for each in table.requested.names}
+        found = {each: amount for each, amount in amounts.items() if amount}
+        return {**found, "pods": len(table.pods[row])}
 
     def _pending(self, pod: Pod, fate: Failed) -> PodAnswer:
         message = fate.message

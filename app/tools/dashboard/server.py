@@ -1,6 +1,6 @@
 """Serves the page on this machine, and passes on what the scheduler says (docs/dashboard.md, docs/security.md).
 
-The page can only read: every path is a GET of /debug. The address has a secret of this run, and requests of other sites
+The page can only read: every path is a GET of /debug, or a question (POST /whatif), which changes nothing. The address has a secret of this run, and requests of other sites
 or for other host names are refused, so that no page of another site can use the user's credentials.
 """
 
@@ -13,9 +13,10 @@ import tempfile
 import webbrowser
 from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
+import yaml
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
@@ -34,6 +35,11 @@ from app.tools.scheduler_client import (
 
 #: Seconds until the scheduler is looked for again.
 RETRY_SECONDS: Final = 1.0
+_WHATIF: Final = "/whatif"
+#: Seconds until an answer to a question.
+_QUESTION_SECONDS: Final = 30.0
+#: As fast as libyaml, if it is there; both make plain values only.
+_LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 #: The route of the page itself.
 _PAGE: Final = "page"
 #: Seconds in which a browser must have read the file that leads it to the page.
@@ -67,6 +73,7 @@ class Dashboard:
                 web.get("/{secret}/feed", self._feed),
                 web.get("/{secret}/pods/{namespace}/{name}", self._pod),
                 web.get("/{secret}/nodes/{name}", self._node),
+                web.post("/{secret}/whatif", self._question),
                 web.get("/{secret}/{file}", self._file),
             ]
         )
@@ -120,6 +127,19 @@ class Dashboard:
             return web.Response(status=502, text=str(error))
         return web.Response(body=body, content_type="application/json")
 
+    async def _question(self, request: web.Request) -> web.StreamResponse:
+        """A question, in which manifests are a text."""
+        if request.content_type != "application/json":
+            return web.Response(status=415, text="A question is application/json.\n")
+        try:
+            body = await asyncio.to_thread(_question_of, await request.read())
+            answer = await self._link.post(_WHATIF, body, _QUESTION_SECONDS)
+        except _MistakenError as error:
+            return web.Response(status=400, text=str(error))
+        except (NotAnswered, ConnectionSettingsError, KubeError, ValueError) as error:
+            return web.Response(status=502, text=str(error))
+        return web.Response(body=answer, content_type="application/json")
+
     async def _feed(self, request: web.Request) -> web.StreamResponse:
         """The feed, and a ``problem`` whenever there is none; ends when the page is closed."""
         headers = {"Content-Type": "text/event-stream", **_HEADERS}
@@ -147,6 +167,42 @@ class Dashboard:
                 problem = msgspec.json.encode({"text": str(error)})
                 await response.write(_encoded(Event("problem", after, problem)))
             await asyncio.sleep(RETRY_SECONDS)
+
+
+class _Question(msgspec.Struct, forbid_unknown_fields=True):
+    """What the page asks."""
+
+    question: Literal["fits", "drain"]
+    manifest: str = ""
+    pods: list[str] = []
+    nodes: list[str] = []
+    copies: int | None = None
+
+
+class _MistakenError(Exception):
+    """What was typed is no question; the text says why."""
+
+
+def _question_of(body: bytes) -> bytes:
+    """The question for the scheduler. Raises _MistakenError."""
+    try:
+        asked = msgspec.json.decode(body, type=_Question)
+        read = [each for each in yaml.load_all(asked.manifest, Loader=_LOADER) if each is not None]
+        if not all(isinstance(each, dict) for each in read):
+            raise _MistakenError("This is no manifest of an object: it has no fields.")
+        whole = msgspec.json.encode(
+            {
+                "question": asked.question,
+                "objects": read,
+                "pods": asked.pods,
+                "nodes": asked.nodes,
+                "copies": asked.copies,
+                "changes": asked.question == "fits",
+            }
+        )
+    except (msgspec.MsgspecError, yaml.YAMLError, ValueError, RecursionError, TypeError) as error:
+        raise _MistakenError(f"This cannot be read: {error}") from error
+    return whole
 
 
 def _opens_page(request: web.Request) -> bool:

@@ -28,6 +28,8 @@ export class ClusterMap {
     this.selected = null;
     this.hovered = null;
     this.filter = null;
+    /** By the names of nodes: "comes", "goes" or "chosen", which is drawn around them. */
+    this.marks = new Map();
     this.tip = document.createElement("div");
     this.tip.className = "tip";
     this.tip.hidden = true;
@@ -126,6 +128,9 @@ export class ClusterMap {
       added: named("--added"),
       full: named("--full"),
       panel: named("--panel"),
+      comes: named("--good"),
+      goes: named("--bad"),
+      chosen: named("--accent"),
       font: `12px ${style.fontFamily}`,
       strong: `600 12px ${style.fontFamily}`,
     };
@@ -148,6 +153,10 @@ export class ClusterMap {
         tallest = Math.max(tallest, Math.ceil(group.members.length / plan.across) * plan.step);
       });
       y += HEADER + tallest + BETWEEN;
+    }
+    for (const cell of this.marks.size ? this.cells : []) {
+      const mark = this.marks.get(this.facts.name(cell.node));
+      if (mark) drawMark(draw, cell, mark, colours);
     }
     const marked = this.cells.find((cell) => cell.node === this.selected);
     if (marked) {
@@ -278,6 +287,23 @@ export class ClusterMap {
     }
     return best;
   }
+}
+
+function drawMark(draw, { x, y, size }, mark, colours) {
+  draw.globalAlpha = 1;
+  draw.lineWidth = size < READABLE ? 1 : 2;
+  draw.strokeStyle = colours[mark];
+  draw.strokeRect(x + 1, y + 1, size - 2, size - 2);
+  if (size < READABLE) return;
+  draw.font = colours.strong;
+  draw.textAlign = "center";
+  draw.textBaseline = "middle";
+  const sign = { comes: "+", goes: "−", chosen: "?" }[mark];
+  draw.fillStyle = colours.panel;
+  draw.fillRect(x + size / 2 - 6, y + size / 2 - 6, 12, 12);
+  draw.fillStyle = colours[mark];
+  draw.fillText(sign, x + size / 2, y + size / 2);
+  draw.textAlign = "start";
 }
 
 function fitted(draw, text, width) {

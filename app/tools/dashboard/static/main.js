@@ -4,6 +4,7 @@ import { Chart } from "./chart.js";
 import { ClusterMap } from "./cluster.js";
 import { showNode, showPod } from "./detail.js";
 import { Model, follow } from "./feed.js";
+import { setUp } from "./whatif.js";
 import { age, amount, bar, clock, count, dictionary, duration, element, percent, rate, shortName } from "./format.js";
 
 const ZONE = "topology.kubernetes.io/zone";
@@ -28,6 +29,7 @@ let fill = "cpu";
 let heard = 0;
 let trouble = "";
 let drawn = false;
+let whatif = null;
 
 // ---------------------------------------------------------------- nodes
 
@@ -113,10 +115,13 @@ function drawCluster() {
   at("fill-by").title = leftOut(model.leftOut.resources);
   const empty = at("group-by").selectedIndex;
   if (empty < 0) group = "";
-  map.show(nodes, (node) => (group ? node.labels[group] || `no ${group}` : "all nodes"), describe);
+  map.show(nodes, groupOf, describe);
+  if (whatif) whatif.draw();
   const closed = nodes.filter((node) => node.flags & 1).length;
   at("cluster-count").textContent = `${count(nodes.length)} nodes${closed ? `, ${count(closed)} unschedulable` : ""} · ${count(podsOn(nodes))} pods`;
 }
+
+const groupOf = (node) => (group ? node.labels[group] || `no ${group}` : "all nodes");
 
 const podsOn = (nodes) => nodes.reduce((sum, node) => sum + (node.requested.pods || 0), 0);
 
@@ -436,7 +441,17 @@ function openNode(name) {
 function openPod(text) {
   const key = text.includes("/") ? text : `default/${text}`;
   const [namespace, name] = key.split("/", 2);
-  open(key, `pods/${encodeURIComponent(namespace)}/${encodeURIComponent(name)}`, showPod);
+  const asking = (text, copies) => element("button", { type: "button", onclick: () => askAbout(key, copies) }, text);
+  open(key, `pods/${encodeURIComponent(namespace)}/${encodeURIComponent(name)}`, (told, links) => [
+    element("p", { class: "bar-line" }, asking("Ten more of this one?", 10), ...(told.node ? [] : [asking("What must change?", null)])),
+    ...showPod(told, links),
+  ]);
+}
+
+function askAbout(pod, copies) {
+  close();
+  go(sections.indexOf("whatif"));
+  whatif.fits(pod, copies);
 }
 
 function close() {
@@ -455,6 +470,18 @@ at("pod-form").addEventListener("submit", (event) => {
 });
 
 // ---------------------------------------------------------------- finding
+
+whatif = setUp({
+  map,
+  nodes: () => [...model.nodes.values()],
+  share,
+  title: nodeTitle,
+  fill: () => fill,
+  groupOf,
+  describe,
+  nodeLink,
+  openNode,
+});
 
 const search = at("search");
 
@@ -514,7 +541,7 @@ const sections = [...document.querySelectorAll("nav a")].map((link) => link.getA
 function go(number) {
   const section = at(sections[number]);
   section.scrollIntoView({ block: "start" });
-  const inside = { cluster: at("map"), pod: at("pod-name") }[section.id] || section;
+  const inside = { cluster: at("map"), pod: at("pod-name"), whatif: at("manifest") }[section.id] || section;
   inside.focus({ preventScroll: true });
 }
 
@@ -531,12 +558,13 @@ document.addEventListener("keydown", (event) => {
     return;
   }
   if (typing) return;
-  if (event.key >= "1" && event.key <= "6") go(Number(event.key) - 1);
+  if (event.key >= "1" && event.key <= "7") go(Number(event.key) - 1);
   else if (event.key === "/") search.focus();
   else if (event.key === "?") at("keys").showModal();
   else if (event.key === "t") turnTheme();
   else if (event.key === "g") nextOption(at("group-by"));
   else if (event.key === "f") nextOption(at("fill-by"));
+  else if (event.key === "d" && document.activeElement === at("map") && map.selected) whatif.toggle(map.selected.name);
   else return;
   event.preventDefault();
 });
