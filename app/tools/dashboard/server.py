@@ -23,6 +23,7 @@ from aiohttp.typedefs import Handler
 from app.kube.errors import ConnectionFailed, ConnectionSettingsError, KubeError
 from app.kube.transport import path_segment
 from app.runtime.clock import make_secret
+from app.settings.yaml import load_documents
 from app.tools.dashboard import TYPES, static_files
 from app.tools.feed_model import Event
 from app.tools.leaders import NotReached
@@ -38,8 +39,6 @@ RETRY_SECONDS: Final = 1.0
 _WHATIF: Final = "/whatif"
 #: Seconds until an answer to a question.
 _QUESTION_SECONDS: Final = 30.0
-#: As fast as libyaml, if it is there; both make plain values only.
-_LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 #: The route of the page itself.
 _PAGE: Final = "page"
 #: Seconds in which a browser must have read the file that leads it to the page.
@@ -187,7 +186,7 @@ def _question_of(body: bytes) -> bytes:
     """The question for the scheduler. Raises _MistakenError."""
     try:
         asked = msgspec.json.decode(body, type=_Question)
-        read = [each for each in yaml.load_all(asked.manifest, Loader=_LOADER) if each is not None]
+        read = load_documents(asked.manifest)
         if not all(isinstance(each, dict) for each in read):
             raise _MistakenError("This is no manifest of an object: it has no fields.")
         whole = msgspec.json.encode(

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import io
 import itertools
 import json
 import re
@@ -48,6 +49,7 @@ class Scheduler:
                 web.get("/debug/feed", self.feed),
                 web.get("/debug/pods/{namespace}/{name}", self.thing),
                 web.get("/debug/nodes/{name}", self.thing),
+                web.post("/whatif", self.question),
             ]
         )
         self.runner = web.AppRunner(app, shutdown_timeout=0)
@@ -85,6 +87,11 @@ class Scheduler:
         if request.match_info["name"] == "none":
             return web.json_response({"message": "there is none"}, status=404)
         return web.json_response({"path": request.raw_path})
+
+    async def question(self, request):
+        if self.refusing != 200:
+            return web.json_response({"message": "not now"}, status=self.refusing)
+        return web.json_response({"asked": await request.json()})
 
 
 @contextlib.asynccontextmanager
@@ -181,6 +188,63 @@ async def test_only_reading():
         for method in ("POST", "PUT", "DELETE", "PATCH"):
             async with session.request(method, url + "feed") as answer:
                 assert answer.status == 403
+
+
+async def asked(session, url, body, **headers):
+    given = {"Content-Type": "application/json", **headers}
+    data = io.BytesIO(body if isinstance(body, bytes) else json.dumps(body).encode())
+    async with session.post(url + "whatif", data=data, headers=given) as answer:
+        return answer.status, await answer.text()
+
+
+async def test_questions_are_passed_on_with_manifests_as_objects():
+    manifest = "kind: Pod\nmetadata: {name: a}\n---\n---\n" + json.dumps({"kind": "Job"})
+    async with showing() as (_, url, session):
+        status, text = await asked(session, url, {"question": "fits", "manifest": manifest})
+        assert status == 200
+        question = json.loads(text)["asked"]
+        assert question["objects"] == [{"kind": "Pod", "metadata": {"name": "a"}}, {"kind": "Job"}]
+        assert (question["question"], question["changes"]) == ("fits", True)
+        _, text = await asked(session, url, {"question": "drain", "nodes": ["n1"]})
+        question = json.loads(text)["asked"]
+        assert (question["nodes"], question["changes"]) == (["n1"], False)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"[]",
+        {"question": "needs"},
+        {"question": "fits", "extenders": True},
+        {"question": "fits", "manifest": "a: [b"},
+        {"question": "fits", "manifest": "just a text"},
+        {"question": "fits", "manifest": "!!python/object/apply:os.system [true]"},
+        {"question": "fits", "manifest": "[" * 50_000},
+        {"question": "fits", "manifest": "when: 2026-11-27\n1: 2\n? [a]\n: b"},
+    ],
+)
+async def test_what_is_no_question_is_not_passed_on(body):
+    async with showing() as (scheduler, url, session):
+        status, text = await asked(session, url, body)
+        assert status == 400
+        assert "read" in text or "no manifest" in text
+        assert scheduler.paths == []
+
+
+async def test_other_sites_cannot_ask():
+    question = {"question": "drain", "nodes": ["n1"]}
+    async with showing() as (scheduler, url, session):
+        for headers in ({"Origin": "http://evil.example"}, {"Sec-Fetch-Site": "cross-site"}):
+            assert (await asked(session, url, question, **headers))[0] == 403
+        assert (await asked(session, url, question, **{"Content-Type": "text/plain"}))[0] == 415
+        large = {"question": "fits", "manifest": "#" * (1 << 20)}
+        assert (await asked(session, url, large))[0] == 413
+        assert scheduler.paths == []
+        scheduler.refusing = 403
+        status, text = await asked(session, url, question)
+        assert (status, 'right to "post"' in text) == (502, True)
 
 
 async def test_pods_and_nodes():
