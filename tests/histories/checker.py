@@ -141,7 +141,7 @@ class Checker(Watcher):
         if request.kind == "extender bind" and b"has been locked" in answer.body:
             uid, node = _bound_by(request)
             state = self._state(request, node)
-            leads = request.sender.trusted_until - self._simulation.now > _NEXT_TRY
+            leads = request.sender.trusted_until - request.sender.clock.look() > _NEXT_TRY
             if leads and None not in state and self._is_as_decided(request.sender, uid, node):
                 self._locked[request.sender, uid] = (node, self._simulation.now, state)
 
