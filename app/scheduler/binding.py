@@ -45,6 +45,8 @@ class Binder:
         self._state: Final = parts.state
         self._effects: Final = effects
         self._extenders: Final = extenders
+        binds = extenders is not None and extenders.chain.binds
+        self._announce: Final = extenders.announce if extenders is not None and binds else None
         self._waiting: Final = waiting
         self._reports: Final = reports
         self._emit: Final = parts.sink
@@ -86,8 +88,8 @@ class Binder:
         pod = assumed.pod
         waiting = self._waiting.hold(pod, pod.node_name, waits) if waits else None
         arrived = None
-        if self._extenders is not None and waiting is None:
-            arrived = self._extenders.announce(pod)
+        if self._announce is not None and waiting is None:
+            arrived = self._announce(pod)
         self._spawn(self._run(assumed, waiting, arrived), "bind")
 
     async def _run(

@@ -449,7 +449,7 @@ class ChainBinder(msgspec.Struct, frozen=True):
 
     def announce(self, pod: Pod) -> Callable[[], None]:
         """``bind`` will be called at once for a pod that was assumed: no attempt begins before, unless the result is called."""
-        extender = self.chain.binder_for(pod) if self.chain.binds else None
+        extender = self.chain.binder_for(pod)
         if extender is None:
             return _nothing
         places, now = extender.places, asyncio.get_running_loop().time

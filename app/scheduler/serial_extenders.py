@@ -139,9 +139,9 @@ class SerialGate:
         """
         closed = self._serial & self._attempts.keys()
         now = asyncio.get_running_loop().time()
-        if room and not closed and all(places.left(now) > 0 for places in self._places):
-            return None  # the first pod need not wait, and no other one is asked for
         left = {places: places.left(now) for places in self._places}
+        if room and not closed and min(left.values(), default=1) > 0:
+            return None  # the first pod need not wait, and no other one is asked for
 
         def admits(queued: QueuedPod) -> bool:
             needed, there = queued.lane & self._serial, self._places_of(queued.lane)
