@@ -37,11 +37,11 @@ def make_chain(
     may_call: Callable[[], bool],
     memory: AnswerMemory,
     labels_of: LabelsOf,
-    transports: Callable[[ExtenderConfig], HTTPTransport | None] = lambda _config: None,
+    transports: Callable[[ExtenderConfig], HTTPTransport] | None = None,
 ) -> ExtenderChain:
     """The chain of configured extenders; ``may_call`` is asked right before each call, ``labels_of`` is for namespaces.
 
-    ``transports``: by what an extender is called instead of HTTP.
+    ``transports``: by what an extender is called instead of HTTP. How many calls it takes at a time is not found out then.
 
     The second sink is for extenders in shadow and for dry runs. Raises ExtenderConfigError.
     """
@@ -51,7 +51,7 @@ def make_chain(
         return HTTPExtender(
             config,
             sink=sinks[dry],
-            transport=transports(config),
+            transport=None if transports is None else transports(config),
             # A dry run reserves nothing, so whoever asks need not lead.
             may_call=may_call if ahead is None else _always,
             # Large answers to a dry run must not take the places of others.
@@ -61,7 +61,7 @@ def make_chain(
             ahead=ahead,
         )
 
-    places = _places(settings)
+    places = _places(settings, found_out=transports is None)
     extenders: list[HTTPExtender] = []
     shadows: list[HTTPExtender] = []
     dry_runs: list[HTTPExtender] = []
@@ -79,7 +79,7 @@ def _always() -> bool:
     return True
 
 
-def _places(settings: Settings) -> dict[tuple[str, str], Places]:
+def _places(settings: Settings, *, found_out: bool = True) -> dict[tuple[str, str], Places]:
     """The places at each server: as many as the smallest number that is configured there, else as many as are found."""
     configuration, bindings = settings.configuration, settings.extension.max_bindings_in_flight
     servers: dict[tuple[str, str], list[ExtenderConfig]] = {}
@@ -91,6 +91,7 @@ def _places(settings: Settings) -> dict[tuple[str, str], Places]:
         binds = any(config.bind_verb for config in configs)
         maximum = max(configuration.parallelism, bindings if binds else 1)
         fixed = min((c.fixed_limit for c in configs if c.fixed_limit), default=0)
+        fixed = fixed or (0 if found_out else maximum)
         timeout = min(config.timeout for config in configs)
         places[server] = Places(
             ConcurrencyLimit(maximum, fixed=fixed, timeout=timeout, binds=binds)

@@ -396,9 +396,7 @@ class _Model:
         pairs = zip(own, recorded, strict=False)
         return {name: name if name in recorded else before for name, before in pairs}
 
-    def _cassettes(
-        self, transport: "_TimedServer"
-    ) -> Callable[[ExtenderConfig], HTTPTransport | None]:
+    def _cassettes(self, transport: "_TimedServer") -> Callable[[ExtenderConfig], HTTPTransport]:
         async def bind(namespace: str, name: str, uid: str, node: str) -> None:
             target = {"apiVersion": "v1", "kind": "Node", "name": node}
             body = {

@@ -16,6 +16,8 @@ from app.tools.replay.reading import Objects, Seen, SeenPod, TraceRecord, record
 
 #: Durations that are kept for a median.
 _MOST: Final = 10_000
+#: Times the median beyond which an attempt has waited for others, who are in the replay themselves.
+_LONGEST: Final = 4
 
 
 class PodStory(msgspec.Struct):
@@ -63,7 +65,8 @@ class Story:
 
     def attempts(self) -> Iterator[float]:
         """Seconds that the scheduler was busy with pods, from the queue to the request that binds: as ``latencies``."""
-        return itertools.cycle(self._attempts or [0.0])
+        most = _LONGEST * median(self._attempts or [0.0])
+        return itertools.cycle([min(seconds, most) for seconds in self._attempts] or [0.0])
 
     @property
     def grace(self) -> float:
@@ -108,7 +111,7 @@ class Story:
                 known.append(seconds)
 
     def note_attempt(self, seconds: float) -> None:
-        """A pod that concerns no extender was tried and was about to be bound."""
+        """A pod was tried, and was about to be bound."""
         if len(self._attempts) < _MOST:
             self._attempts.append(max(0.0, seconds))
 
@@ -155,7 +158,7 @@ class _Reader:
         self.objects: Final = Objects()
         self._uids: Final[dict[str, str]] = {}
         self._deleting: Final[dict[str, float]] = {}
-        #: Pods that concern no extender and were tried, and when; when the last binding was sent.
+        #: Pods that were tried, and when, or when the last extender has answered; when the last binding was sent.
         self._popped: Final[dict[str, float]] = {}
         self._sent: float | None = None
         self.tried: Final[set[str]] = set()
@@ -216,10 +219,9 @@ class _Reader:
         """What the scheduler did."""
         story = self.story
         match fields:
-            case [Op.POP, float(now), str(uid), *extended]:
+            case [Op.POP, float(now), str(uid), *_]:
                 self._tries(now, (uid,))
-                if not any(extended):
-                    self._popped[uid] = now
+                self._popped[uid] = now
             case [Op.POP_GROUP, float(now), list(uids)]:
                 self._tries(now, uids)
             case [Op.UNFIT | Op.REJECTED, str(uid), str(message)] if uid in story.pods:
@@ -237,6 +239,10 @@ class _Reader:
                 story.note_request(method, status, seconds)
                 self._sent = now - seconds if method == "POST" else None
                 return
+            case [Op.CALL, float(now), str(), str(), str(uid), *_]:
+                if uid in self._popped:
+                    self._popped[uid] = now  # what comes then is the scheduler's own work
+                story.cassette.take(fields)
             case _:
                 story.cassette.take(fields)
         self._sent = None
