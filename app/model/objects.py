@@ -218,7 +218,7 @@ class ContainerRestartRule(ObjectStruct, frozen=True):
     action: str = ""
 
 
-class VolumeMount(ObjectStruct, frozen=True):
+class VolumeMount(ObjectStruct, frozen=True, gc=False):
     """core/v1 VolumeMount."""
 
     bind_mount_options: Few[str] | None = None
