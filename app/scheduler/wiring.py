@@ -8,7 +8,7 @@ import asyncio
 import functools
 import logging
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -51,8 +51,6 @@ from app.scheduler.reports import Reports
 from app.scheduler.serial_extenders import SerialGate, lanes
 from app.scheduler.shadow_extenders import ShadowExtenders
 from app.scheduler.status_patches import StatusPatcher
-from app.scheduler.whatif.answering import WhatIf, priorities_of
-from app.scheduler.whatif.filtering import WhatIfFilter
 from app.serving.debugger import CacheDebugger
 from app.settings.defaults import IN_TREE_CAPABILITIES
 from app.settings.load import Loaded
@@ -67,6 +65,10 @@ from app.state.scheduler_state import (
     ReportProblem,
     SchedulerState,
 )
+
+if TYPE_CHECKING:
+    from app.scheduler.whatif.answering import WhatIf
+    from app.scheduler.whatif.filtering import WhatIfFilter
 
 log = logging.getLogger(__name__)
 
@@ -108,6 +110,8 @@ class Scheduler:
         features = self.features
         plain = loaded.to_plain(capabilities(plugin_classes), features)
         profiles = [with_gang_scheduling(profile) for profile in plain]
+        self._profiles: Final = profiles
+        self._plugin_classes: Final = plugin_classes
         self._runtime: Final = runtime
         self._clock: Final = runtime.clock
         self._rng: Final = runtime.rng
@@ -162,18 +166,6 @@ class Scheduler:
         self.binder: Final = self._make_binder()
         self.loop: Final = self._make_loop(profiles)
         self.informers: Final = self._make_informers(plugin_names(profiles), features)
-        self.whatif: Final = WhatIf(
-            self.state,
-            profiles,
-            plugin_classes,
-            features=features,
-            clock=self._clock,
-            seed=0,
-            priorities=functools.partial(priorities_of, api.transport),
-            chain=chain,
-            synced=lambda: self.synced,
-        )
-        self.filter: Final = WhatIfFilter(self.whatif, self.state, self.dry_runs)
         if self._recorder is not None:
             from app.scheduler.trace import Header  # noqa: PLC0415 - few schedulers record
             from app.settings.dump import to_yaml, without_paths  # noqa: PLC0415 - the same
@@ -193,6 +185,32 @@ class Scheduler:
             nodes=lambda: self.watched("Node"),
             pods=lambda: self.watched("Pod"),
         )
+
+    @functools.cached_property
+    def whatif(self) -> "WhatIf":
+        """What answers questions; made with the endpoints, after the first bindings, with its figures."""
+        from app.scheduler.whatif.answering import WhatIf, priorities_of  # noqa: PLC0415 - slow to import
+
+        made = WhatIf(
+            self.state,
+            self._profiles,
+            self._plugin_classes,
+            features=self.features,
+            clock=self._clock,
+            seed=0,
+            priorities=functools.partial(priorities_of, self._api.transport),
+            chain=self.chain,
+            synced=lambda: self.synced,
+        )
+        made.register(self._telemetry.families)
+        return made
+
+    @functools.cached_property
+    def filter(self) -> "WhatIfFilter":
+        """What answers as an extender's filter; made with ``whatif``."""
+        from app.scheduler.whatif.filtering import WhatIfFilter  # noqa: PLC0415 - the same
+
+        return WhatIfFilter(self.whatif, self.state, self.dry_runs)
 
     def _make_state(
         self,
@@ -495,7 +513,6 @@ class Scheduler:
             self.kubelet_rejections,
             self.releases,
             self.shadows,
-            self.whatif,
         ):
             part.register(families)
         families.computed(
