@@ -26,13 +26,14 @@ RUN ["pip", "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", "/wheel
 # hadolint ignore=DL3013,DL3059
 RUN ["pip", "--python", "/opt/aiokube-scheduler/bin/python", "install", "--no-deps", "--no-index", "--find-links", "/wheels", "aiokube-scheduler"]
 COPY image.py ./
-RUN ["python", "image.py", "/opt/aiokube-scheduler"]
+RUN ["python", "image.py", "/opt/aiokube-scheduler", "/library"]
 
 FROM python:3.13-slim-trixie@sha256:9d2e5553305c7c7b0097999bb17187c69b921ccd6bc9d40e4bb5ebe652c00285 AS kube-scheduler
 LABEL org.opencontainers.image.title="aiokube-scheduler" \
       org.opencontainers.image.description="aiokube-scheduler in the place of kube-scheduler" \
       org.opencontainers.image.licenses="Apache-2.0"
 COPY --from=build /opt/aiokube-scheduler /opt/aiokube-scheduler
+COPY --from=build /library /
 COPY --from=build /opt/aiokube-scheduler/bin/kube-scheduler /usr/local/bin/kube-scheduler
 ENV PATH="/opt/aiokube-scheduler/bin:$PATH" \
     PYTHONDONTWRITEBYTECODE=1 \
@@ -46,6 +47,7 @@ LABEL org.opencontainers.image.title="aiokube-scheduler" \
       org.opencontainers.image.description="A Kubernetes scheduler: kube-scheduler's decisions, faster, and at its best with extenders" \
       org.opencontainers.image.licenses="Apache-2.0"
 COPY --from=build /opt/aiokube-scheduler /opt/aiokube-scheduler
+COPY --from=build /library /
 COPY --from=build /opt/aiokube-scheduler/bin/kube-scheduler /usr/local/bin/kube-scheduler
 ENV PATH="/opt/aiokube-scheduler/bin:$PATH" \
     PYTHONDONTWRITEBYTECODE=1 \

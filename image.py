@@ -1,11 +1,17 @@
-"""Makes an environment the image's (``python image.py FOLDER``): adds the program's other names, removes what never runs.
+"""Makes an environment the image's: ``python image.py FOLDER LIBRARY`` removes what never runs, and compiles what runs.
 
 What is removed: tests of libraries, sources in C and Cython, type stubs, programs of libraries, the part of zstandard
 that is for other Pythons than CPython (12 MB), and the debug information of extension modules (35 MB). Large libraries
 that are hardly ever imported become zip files, 10 MB for 50: kubernetes_asyncio (old auth providers, OpenAPI documents
 of the embedded cluster) and pygments (of rich).
+
+The official images of Python come without compiled modules of the standard library. Nobody may write them while the
+scheduler runs, so each start would compile those that it imports, for longer than everything else takes. They are put
+below LIBRARY, at their paths in the image.
 """
 
+import compileall
+import json
 import py_compile
 import shutil
 import subprocess
@@ -25,7 +31,20 @@ _ZIPPED: Final = ("kubernetes_asyncio", "pygments")
 _FIRST: Final = "__path__.insert(0, __path__[0] + '.zip/{name}')\n"
 
 
-def finish(environment: Path) -> None:
+#: Never compared with the source: the modification times of files in an image say nothing.
+_COMPILED: Final = py_compile.PycInvalidationMode.UNCHECKED_HASH
+#: Prints the folder of the standard library, and the files of all modules with which the scheduler runs: where each is looked
+#: for when it is compiled.
+_LOADED: Final = """
+import json, sys, sysconfig
+import aiokube_scheduler.cli.run, aiokube_scheduler.scheduler.endpoints, aiokube_scheduler.serving.certificates
+specs = [getattr(module, "__spec__", None) for module in list(sys.modules.values())]
+files = {spec.origin: spec.cached for spec in specs if spec and spec.cached}
+json.dump([sysconfig.get_path("stdlib"), files], sys.stdout)
+"""
+
+
+def finish(environment: Path, library: Path) -> None:
     """Does all of it, and prints what became of the debug information."""
     (site,) = environment.glob("lib/python*/site-packages")
     remove_unused(site)
@@ -33,6 +52,8 @@ def finish(environment: Path) -> None:
     for name in _ZIPPED:
         pack(site, name)
     keep_programs(environment / "bin")
+    compileall.compile_dir(site, quiet=1, force=True, invalidation_mode=_COMPILED)
+    compile_library(environment / "bin" / "python", library)
 
 
 def remove_unused(site: Path) -> None:
@@ -72,8 +93,7 @@ def pack(site: Path, name: str) -> None:
     ) as packed:
         for file in sorted(package.rglob("*.py")):
             compiled = file.with_suffix(".pyc")
-            mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
-            py_compile.compile(str(file), str(compiled), doraise=True, invalidation_mode=mode)
+            py_compile.compile(str(file), str(compiled), doraise=True, invalidation_mode=_COMPILED)
             for each in (file, compiled):
                 packed.write(each, each.relative_to(site))
     first = package / "__init__.py"
@@ -81,6 +101,17 @@ def pack(site: Path, name: str) -> None:
     shutil.rmtree(package)
     package.mkdir()
     first.write_text(text, "utf-8")
+
+
+def compile_library(python: Path, library: Path) -> None:
+    """Compiles the modules of the standard library that the scheduler imports; ``/lib/x`` comes to ``<library>/lib/x``."""
+    asked = [str(python), "-c", _LOADED]
+    found = subprocess.run(asked, check=True, stdout=subprocess.PIPE)  # noqa: S603 - the environment's own
+    folder, files = json.loads(found.stdout)
+    for source, compiled in files.items():
+        if Path(source).is_relative_to(folder):
+            target = library / Path(compiled).relative_to("/")
+            py_compile.compile(source, str(target), doraise=True, invalidation_mode=_COMPILED)
 
 
 def keep_programs(folder: Path) -> None:
@@ -93,4 +124,4 @@ def keep_programs(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    finish(Path(sys.argv[1]))
+    finish(*map(Path, sys.argv[1:]))

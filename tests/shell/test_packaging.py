@@ -1,9 +1,13 @@
 """The image and the plain manifest: read as the programs that use them would."""
 
 import ast
+import asyncio.base_events
+import email.message
 import fnmatch
-import importlib
+import importlib.util
 import json
+import logging
+import marshal
 import re
 import shlex
 import shutil
@@ -23,6 +27,7 @@ from app.cli import main
 from app.cli.run import serving_options
 from app.settings.load import load
 from hatch_build import belongs, rewritten
+from image import compile_library
 from tests.helm.kubernetes_schema import mistakes
 from tests.helm.rules import unrestricted
 
@@ -106,6 +111,18 @@ def test_both_stages_have_the_same_pinned_base():
     bases = {each.text.split()[0] for each in of("FROM")}
     assert len(bases) == 1
     assert re.fullmatch(r"python:3\.\d+-slim-\w+@sha256:[0-9a-f]{64}", bases.pop())
+
+
+def test_modules_of_the_standard_library_are_compiled_for_good(tmp_path):
+    """The base has none, and nobody may write them when the scheduler starts."""
+    compile_library(Path(sys.executable), tmp_path)
+    for module in (asyncio.base_events, email.message, logging):
+        content = (tmp_path / module.__spec__.cached.removeprefix("/")).read_bytes()
+        assert content[:4] == importlib.util.MAGIC_NUMBER
+        assert int.from_bytes(content[4:8], "little") == 1  # not compared with the source
+        assert marshal.loads(content[16:]).co_filename == module.__file__
+    assert not list(tmp_path.rglob("app"))
+    assert len([each for each in of("COPY") if each.text == "--from=build /library /"]) == 2
 
 
 def test_what_is_installed_is_locked():
