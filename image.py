@@ -33,8 +33,8 @@ _FIRST: Final = "__path__.insert(0, __path__[0] + '.zip/{name}')\n"
 
 #: Never compared with the source: the modification times of files in an image say nothing.
 _COMPILED: Final = py_compile.PycInvalidationMode.UNCHECKED_HASH
-#: Prints the folder of the standard library, and the files of all modules with which the scheduler runs: where each is looked
-#: for when it is compiled.
+#: Prints the folder of the standard library, and the modules with which the scheduler runs: the file of each -> its
+#: compiled file.
 _LOADED: Final = """
 import json, sys, sysconfig
 import aiokube_scheduler.cli.run, aiokube_scheduler.scheduler.endpoints, aiokube_scheduler.serving.certificates

@@ -23,6 +23,7 @@ from app.cli.process import explained
 from app.cli.run import _options
 from app.settings.load import Loaded, load
 
+ROOT = Path(__file__).parents[3]
 MINIMAL = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
 
 SERVING_FLAGS = [
@@ -483,6 +484,48 @@ def test_the_scheduler_starts_without_what_the_first_binding_does_not_need():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_few_modules_are_imported_until_the_first_binding():
+    """Importing them is most of the time until then: see CONTRIBUTING.md for what is imported later."""
+    code = (
+        "import app.cli.root, sys\n"
+        "app.cli.root.main.get_command(None, 'run')\n"
+        "print(*sorted({name for name in sys.modules if 'cython' not in name}))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    modules = done.stdout.split()
+    assert len([name for name in modules if name.partition(".")[0] == "app"]) <= 300
+    libraries = {name.partition(".")[0] for name in modules} - sys.stdlib_module_names
+    assert {name for name in libraries if not name.startswith("_")} == {
+        *(
+            "aiohappyeyeballs",
+            "annotated_types",
+            "app",
+            "click",
+            "httptools",
+            "msgspec",
+            "multidict",
+        ),
+        *(
+            "numpy",
+            "pydantic",
+            "pydantic_core",
+            "typing_extensions",
+            "typing_inspection",
+            "uvloop",
+            "yaml",
+        ),
+    }
+    late = {
+        "difflib",
+        "app.plugins.volume_binding.finding",
+        "app.scheduler.recording",
+        "app.scheduler.whatif",
+    }
+    assert not late & set(modules)
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="threads are counted on Linux")
