@@ -48,6 +48,7 @@ def real(world):
     gauges.register_credentials(families, CredentialFailures())
     gauges.register_build(families, "1")
     gauges.register_features(families, world.scheduler.features)
+    assert world.scheduler.whatif  # made with the endpoints, with its figures
     found = {}
     for metric in families._families.values():
         labels = metric.label_names if hasattr(metric, "label_names") else metric._labels
