@@ -1,7 +1,15 @@
 """Recordings of a real API server: every decision is as recorded, and all together are the known ones.
 
-Made by ``python -m tests.whole.recorded FOLDER --real`` (traces/README.md). A hash changes when a decision does: if that is meant, and
-a recorded decision is made otherwise now, the recording has to be made anew.
+Each is a file of FOLDER/trace, made by ``python -m tests.whole.recorded FOLDER --real`` with
+
+    plain            --nodes 20 --pods 120 --rate 20 --life 4 --delay -1
+    preemption       --nodes 8 --pods 120 --rate 15 --life 6 --delay 20
+    volumes          --nodes 10 --pods 40 --rate 10 --life 5 --delay -1 --shape volumes
+    devices          --nodes 6 --pods 40 --rate 10 --life 60 --delay -1 --shape dra --cpu 100m
+    faulty-extender  --nodes 20 --pods 120 --rate 10 --life 5 --faults
+
+A hash, which ``replay`` prints, changes when a decision does: if that is meant, and a recorded decision is made otherwise now, the
+recording has to be made anew.
 """
 
 import json
