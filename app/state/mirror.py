@@ -7,6 +7,7 @@ templates stays valid, and a question costs what changes (docs/decisions/0049-qu
 """
 
 import functools
+import operator
 from collections.abc import Generator, Iterable, Mapping
 from typing import Any, Final
 
@@ -147,12 +148,14 @@ class Mirror:
     ) -> None:
         """Adds the differences of the pods on one node, by uid."""
         if theirs.keys() != ours.keys():
-            gone += [pod for uid, pod in ours.items() if uid not in theirs]
-        for uid, pod in theirs.items():
-            mine = ours.get(uid)
-            if mine is None:
+            gone += [ours[uid] for uid in ours.keys() - theirs.keys()]
+            for pod in [theirs[uid] for uid in theirs.keys() - ours.keys()]:
                 new[pod.key] = pod
-            elif mine is not pod and not (
+        if all(map(operator.is_, ours.values(), map(theirs.get, ours))):
+            return
+        for uid, mine in ours.items():
+            pod = theirs.get(uid, mine)
+            if mine is not pod and not (
                 pod.same_on_node(mine) and pod.start_time == mine.start_time
             ):
                 changes.append(Change(Pod, mine, pod))

@@ -252,16 +252,11 @@ class WhatIf:
             )
             budgets = world.state.cluster.lister(PodDisruptionBudget)
             self._budgets = DisruptionBudgets(budgets, self._features.rules)
-        intact = False
         try:
             async with world.question(seconds, gone, extenders=extenders):
-                try:
-                    yield world
-                finally:
-                    intact = True
+                yield world
         except GivenUp:
             # The cluster is large, and has not been read yet; what was read is kept.
-            self._world = world
             raise RefusedError(
                 504, "Timeout", f"there was no answer within {seconds:.3g} s; ask again"
             ) from None
@@ -270,10 +265,11 @@ class WhatIf:
             raise RefusedError(
                 503, "ServiceUnavailable", "the state has changed; ask again", 1
             ) from error
-        if intact:
-            self._world = world
-        loop = asyncio.get_running_loop()
-        self._idle = loop.call_later(IDLE_SECONDS, self._give_up)
+        finally:
+            if world.intact:
+                self._world = world
+                loop = asyncio.get_running_loop()
+                self._idle = loop.call_later(IDLE_SECONDS, self._give_up)
 
     def _give_up(self) -> None:
         """Gives up the imagined cluster: nobody has asked for long."""

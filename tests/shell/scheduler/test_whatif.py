@@ -450,6 +450,23 @@ async def test_the_imagined_cluster_is_given_up_when_nobody_asks():
         assert (await world.ask("fits", objects=[pod()])).placed == 1
 
 
+async def test_a_question_that_is_cancelled_leaves_nothing_behind():
+    async with asking("a") as world:
+        await world.ask("fits", objects=[pod()])
+        kept = world.scheduler.whatif._world
+        question = asyncio.ensure_future(world.ask("fits", objects=[workload(replicas=900)]))
+        ticks = itertools.count(0.0, 0.001)
+        world.clock.monotonic = ticks.__next__
+        for _ in range(20):
+            await asyncio.sleep(0)
+        question.cancel()
+        await asyncio.wait([question])
+        assert question.cancelled()
+        del world.clock.monotonic
+        assert (await world.ask("fits", objects=[pod()])).placed == 1
+        assert world.scheduler.whatif._world is kept
+
+
 async def test_the_figures():
     async with asking("a") as world:
         await world.ask("fits", objects=[pod()])
