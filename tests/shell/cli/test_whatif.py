@@ -123,7 +123,7 @@ def test_what_is_sent_to_a_scheduler(files, monkeypatch):
     assert body["objects"][0]["metadata"]["name"] == "new"
     del body["objects"]
     assert body == {"question": "fits", "copies": None, "namespace": "shop", "extenders": True,
-                    "timeoutSeconds": 3.0, "limit": 7}  # fmt: skip
+                    "timeoutSeconds": 3.0, "limit": 7, "changes": False}  # fmt: skip
     assert "busy" in run(files, *words, dump=False, status=2)
 
 
