@@ -519,8 +519,13 @@ class _Asking:
         found: dict[int, tuple[Pod, Failed]] = {}
         for pod in self._pods:
             failed = self._world.fate(pod)
-            if failed is not None and group_of(pod) is None and failed.reason in _TO_BE_HELPED:
-                found.setdefault(id(pod.template), (pod, failed))
+            if failed is None or group_of(pod) is not None or failed.reason not in _TO_BE_HELPED:
+                continue
+            if self._world.asks_extenders and self._world.concerned(pod):
+                text = "changes are not looked for where extenders are asked, as they judge pods as they are sent"
+                self._warnings.append(f"pod {pod.key}: {text}")
+                break
+            found.setdefault(id(pod.template), (pod, failed))
             if len(found) == MOST_HELPED:
                 break
         return list(found.values())

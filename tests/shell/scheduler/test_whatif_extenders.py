@@ -118,6 +118,16 @@ async def test_why_an_extender_leaves_no_node():
         whatif.close()
 
 
+async def test_changes_are_not_looked_for_where_an_extender_has_a_say():
+    async with asking("a", "b") as world:
+        whatif, dry, _ = asked(world, lambda path, body: {"FailedNodes": {"a": "no", "b": "no"}})
+        found = await whatif.ask(question(pod(), changes=True))
+        assert found.pods[0].suggestions == []
+        assert any("changes are not looked for" in each for each in found.warnings)
+        assert len(dry.requests) <= 2
+        whatif.close()
+
+
 async def test_a_silent_extender_ends_with_the_time_of_the_question():
     async with asking("a") as world:
         whatif, _, _ = asked(world, leaves("a", seconds=30.0), http_timeout=60)
