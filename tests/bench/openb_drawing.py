@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 from xml.sax.saxutils import escape
 
-_WIDTH, _HEIGHT = 760, 440
+_WIDTH, _HEIGHT = 830, 440
 _LEFT, _TOP, _RIGHT, _BOTTOM = 52, 34, 590, 392
 _FIRST_LOAD, _LAST_LOAD = 80, 130
 _LINE: Final = 17
