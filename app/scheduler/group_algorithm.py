@@ -73,11 +73,11 @@ class _HeldEffects:
     """Effects that keep evictions until it is known whether they help the group."""
 
     def __init__(self, effects: Effects, evictions: list[Eviction]) -> None:
-        self.outer: Final = effects
+        self._effects: Final = effects
         self.evict: Final = evictions.append
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.outer, name)
+        return getattr(self._effects, name)
 
 
 class GroupAlgorithm:
@@ -101,6 +101,7 @@ class GroupAlgorithm:
         self._rng: Final = parts.rng
         self._emit: Final = parts.sink
         self._group: Final = group
+        self._writing: Final = effects
         self._effects: Final = _HeldEffects(effects, group.evictions)
         self._extenders: Final = extenders
         self._failures: Final = failures
@@ -189,7 +190,7 @@ class GroupAlgorithm:
         failed: PodGroupPostFilterResult | None = None
         for number in range(len(search.placements)):
             evictions: list[Eviction] = []
-            effects = cast("Effects", _HeldEffects(self._effects.outer, evictions))
+            effects = cast("Effects", _HeldEffects(self._writing, evictions))
             rows = np.sort(search.placements.take([number]).rows)
             result = await plugin.pod_group_post_filter(group.key, members, needed, effects, rows)
             if result.status.ok:
