@@ -34,8 +34,8 @@ log = logging.getLogger(__name__)
 
 #: Bytes of records in a block, about, and how many blocks may wait for the disk.
 BLOCK_BYTES: Final = 256 << 10
-#: Bytes of a record without long fields, about.
-_RECORD_BYTES: Final = 64
+#: Bytes of a pod in a list, about.
+_POD_BYTES: Final = 128
 #: Bytes of the objects in a record of a list, about; a longer list has several.
 LIST_BYTES: Final = 1 << 20
 MAX_WAITING: Final = 64
@@ -96,8 +96,8 @@ class Recorder:
         self._header: Header | None = None
         self._state: SchedulerState | None = None
         self._rng: np.random.Generator | None = None
-        #: Records that are not encoded yet, and their bytes, about.
-        self._buffer: list[tuple[Any, ...]] = []
+        #: Records that were not handed over yet, and their bytes.
+        self._buffer: list[bytes] = []
         self._size = 0
         self._templates = _Numbers()
         self._labels = _Numbers()
@@ -143,22 +143,30 @@ class Recorder:
     # ------------------------------------------------------------ records
 
     def add(self, op: str, *fields: Any) -> None:
-        """Records something short. Never raises, never waits."""
+        """Records something. Never raises, never waits."""
         if self._ready or self.open():
-            self._buffer.append((op, *fields))
-            self._size += _RECORD_BYTES
-            if self._size >= BLOCK_BYTES:
-                self._hand_over()
+            self.put(op, *fields)
 
-    def put(self, op: str, *fields: Any, size: int) -> None:
-        """As ``add``, right after ``open``: into the file in which the templates of ``fields`` have their numbers.
-
-        ``size``: bytes of long fields.
-        """
-        self._buffer.append((op, *fields))
-        self._size += _RECORD_BYTES + size
+    def put(self, op: str, *fields: Any) -> None:
+        """As ``add``, right after ``open``: into the file in which the templates of ``fields`` have their numbers."""
+        try:
+            packed = _pack((op, *fields))
+        except (TypeError, OverflowError) as error:  # a number beyond 64 bits
+            self._lose(f"a record cannot be encoded: {error}")
+            return
+        size = len(packed)
+        if size > MAX_RECORD:
+            self._lose(f"a record has {size} bytes")
+            return
+        self._buffer.append(packed)
+        self._size += size
         if self._size >= BLOCK_BYTES:
             self._hand_over()
+
+    def _lose(self, why: str) -> None:
+        """A record is missing: what follows goes to another file."""
+        self._drop(1, why)
+        self._ready = False
 
     def open(self) -> bool:
         """Begins a file if it is time for that. False if nothing is recorded now."""
@@ -181,11 +189,11 @@ class Recorder:
         if template is None:
             template = self._new(self._templates, pod.template)
             spec = _json(pod.template.spec)
-            self.put(_TEMPLATE, template, spec, size=len(spec))
+            self.put(_TEMPLATE, template, spec)
         labels = self._labels.get(pod.labels)
         if labels is None:
             labels = self._new(self._labels, pod.labels)
-            self.put(_LABELS, labels, dict(pod.labels), size=_RECORD_BYTES)
+            self.put(_LABELS, labels, dict(pod.labels))
         return (
             pod.namespace,
             pod.name,
@@ -221,24 +229,11 @@ class Recorder:
         size = 0
         for item in items:
             if size >= LIST_BYTES:
-                self.put(op, now, *kind, part, True, size=size)
+                self.put(op, now, *kind, part, True)
                 part, size = [], 0
             part.append(item)
-            size += len(item) if type(item) is bytes else 2 * _RECORD_BYTES
-        self.put(op, now, *kind, part, False, size=size)
-
-    def _encoded(self, records: Sequence[tuple[Any, ...]]) -> tuple[list[bytes], str]:
-        """The records up to the first one that cannot be written, and why it cannot."""
-        encoded: list[bytes] = []
-        for record in records:
-            try:
-                packed = _pack(record)
-            except (TypeError, OverflowError) as error:  # a number beyond 64 bits
-                return encoded, f"a record cannot be encoded: {error}"
-            if len(packed) > MAX_RECORD:
-                return encoded, f"a record has {len(packed)} bytes"
-            encoded.append(packed)
-        return encoded, ""
+            size += len(item) if type(item) is bytes else _POD_BYTES
+        self.put(op, now, *kind, part, False)
 
     # ------------------------------------------------------------ files
 
@@ -259,7 +254,7 @@ class Recorder:
         now = msgspec.structs.replace(header, began=began, first=first, gap=gap, groups=groups)
         self._hand_over(header=now)
         table = state.table
-        self.put(Op.ROWS.value, list(table.names), list(table.free_rows), size=16 * table.size)
+        self.put(Op.ROWS.value, list(table.names), list(table.free_rows))
         for node in table.nodes:
             if node is not None:
                 self._object(node)
@@ -267,12 +262,12 @@ class Recorder:
             for each in lister:
                 self._object(each)
         for pod in state.pods.values():
-            self.put(Op.POD.value, self.pod(pod), size=_RECORD_BYTES)
+            self.put(Op.POD.value, self.pod(pod))
         for assumed in state.cache.assumed_pods():
-            self.put(Op.ASSUMED.value, assumed.uid, assumed.node_name, size=0)
+            self.put(Op.ASSUMED.value, assumed.uid, assumed.node_name)
         for pod, name in state.nominator.all_nominations():
-            self.put(Op.NOMINATED.value, pod.uid, name, size=0)
-        self.put(Op.CHECKPOINT.value, self._clock.steady(), _json(_plain(self._rng)), size=0)
+            self.put(Op.NOMINATED.value, pod.uid, name)
+        self.put(Op.CHECKPOINT.value, self._clock.steady(), _json(_plain(self._rng)))
 
     def _groups(self) -> Iterable[type[PodGroup | LabelledPodGroup]]:
         """The kinds of pod groups that are watched."""
@@ -281,23 +276,15 @@ class Recorder:
 
     def _object(self, each: Named) -> None:
         text = object_json(each)
-        self.put(Op.OBJECT.value, type(each).__name__, text, size=len(text))
+        self.put(Op.OBJECT.value, type(each).__name__, text)
 
     def _hand_over(self, *, header: Header | None = None) -> None:
-        """Gives the buffer to the thread, or a header, with which a file begins; drops it if too many wait.
-
-        After a record that cannot be written the rest is dropped, too, and what follows goes to another file.
-        """
+        """Gives the buffer to the thread, or a header, with which a file begins; drops it if too many wait."""
         if header is None and not self._buffer:
             return
-        buffer, self._buffer, self._size = self._buffer, [], 0
-        if header is None:
-            records, lost = self._encoded(buffer)
-        else:
-            records, lost = [_pack(header)], ""
-        if lost:
-            self._ready, self._begins = False, True
-            self._drop(len(buffer) - len(records), lost)
+        records, self._buffer, self._size = self._buffer, [], 0
+        if header is not None:
+            records = [_pack(header)]
         try:
             self._blocks.put_nowait(_Block(records, header is not None))
         except queue.Full:
@@ -365,10 +352,10 @@ class Recorder:
         elif not self.open():
             return
         elif kind is Pod:
-            self.put(_POD_CHANGED, now, self.pod(new), size=_RECORD_BYTES)
+            self.put(_POD_CHANGED, now, self.pod(new))
         else:
             text = object_json(new)
-            self.put(_CHANGED, now, kind.__name__, text, size=len(text))
+            self.put(_CHANGED, now, kind.__name__, text)
 
     def came(self, kind: type, objects: Mapping[str, Any], now: float) -> None:
         """A list of objects that were unknown before."""
@@ -386,12 +373,12 @@ class Recorder:
         if queued.lane:
             self.draws_elsewhere((queued.pod.uid,))
         if self.open():
-            self.put(Op.UNFIT.value, queued.pod.uid, message, size=len(message))
+            self.put(Op.UNFIT.value, queued.pod.uid, message)
 
     def rejected(self, queued: QueuedPod, message: str) -> None:
         """An attempt ended with an error, or in Reserve or Permit."""
         if self.open():
-            self.put(Op.REJECTED.value, queued.pod.uid, message, size=len(message))
+            self.put(Op.REJECTED.value, queued.pod.uid, message)
 
     def draws_elsewhere(self, uids: Iterable[str]) -> None:
         """Decisions about these pods, which a replay does not make once more, draw from the same generator from now on."""
@@ -408,7 +395,7 @@ class Recorder:
         if (self.elsewhere or self._drawn) and self.open():
             self._drawn = False
             assert self._rng is not None  # noqa: S101 - set by ``begin``
-            self.put(Op.RANDOM.value, _json(_plain(self._rng)), size=2 * _RECORD_BYTES)
+            self.put(Op.RANDOM.value, _json(_plain(self._rng)))
 
     def evicting(self, eviction: Eviction) -> Eviction:
         """An eviction begins; returns it so that its progress is recorded, too."""
@@ -444,7 +431,6 @@ class Recorder:
             0 if event.asked is None else self._number_of_names(event.asked.names_json),
             event.status,
             event.retry_after,
-            size=len(answer),
         )
 
     def _number_of_names(self, names: bytes) -> int:
@@ -453,7 +439,7 @@ class Recorder:
         if number is None:
             self._numbers += 1
             number = self._numbers
-            self.put(Op.NAMES.value, number, names, size=len(names))
+            self.put(Op.NAMES.value, number, names)
             if len(self._names) >= MAX_LISTS:
                 del self._names[next(iter(self._names))]
         self._names[names] = number
@@ -593,14 +579,14 @@ class RecordedState(SchedulerState):
     def freed(self, assumed: Pod, now: float, *, but: Collection[str] = ()) -> None:
         if self._recorder.open():
             pod = self._recorder.pod(assumed)
-            self._recorder.put(Op.FREED.value, now, pod, list(but), size=_RECORD_BYTES)
+            self._recorder.put(Op.FREED.value, now, pod, list(but))
         super().freed(assumed, now, but=but)
 
     def unscheduled_pod_gone(self, pod: Pod, now: float, *, among: Container[str]) -> None:
         if self._recorder.open():
             uids = list(among) if isinstance(among, Iterable) else []
             fields = self._recorder.pod(pod), uids
-            self._recorder.put(Op.GONE.value, now, *fields, size=_RECORD_BYTES * len(uids))
+            self._recorder.put(Op.GONE.value, now, *fields)
         super().unscheduled_pod_gone(pod, now, among=among)
 
     def finish_binding(self, uid: str) -> None:
