@@ -525,10 +525,13 @@ class TestObservation:
         told = msgspec.structs.asdict(seen.all(CallFinished)[0])
         assert bytes(told.pop("request")).endswith(b',"NodeNames":["a","b","c"]}')
         assert (told.pop("pod").name, told.pop("answer")) == ("p", b'{"NodeNames": ["a"]}')
+        assert told.pop("asked").names == ["a", "b", "c"]
         assert told == {
             "extender": URL,
             "verb": Verb.FILTER,
             "outcome": CallOutcome.SUCCESS,
+            "status": 200,
+            "retry_after": None,
             "seconds": pytest.approx(2),
             "sent": len('{"Pod":,"Nodes":null,"NodeNames":["a","b","c"]}') + len(pod().raw),
             "received": len('{"NodeNames": ["a"]}'),
