@@ -149,8 +149,8 @@ class Mirror:
         """Adds the differences of the pods on one node, by uid."""
         if theirs.keys() != ours.keys():
             gone += [ours[uid] for uid in ours.keys() - theirs.keys()]
-            for pod in [theirs[uid] for uid in theirs.keys() - ours.keys()]:
-                new[pod.key] = pod
+            # In their order: of equally important victims the first is taken.
+            new.update([(pod.key, pod) for uid, pod in theirs.items() if uid not in ours])
         if all(map(operator.is_, ours.values(), map(theirs.get, ours))):
             return
         for uid, mine in ours.items():

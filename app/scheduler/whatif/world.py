@@ -63,7 +63,7 @@ _SHARE_WHEN_BUSY: Final = 0.005
 _ATTEMPTS: Final = 20
 _PREEMPTION: Final = "DefaultPreemption"
 #: Pods about which extenders are asked at the same time.
-_PARALLELISM: Final = 16
+_PARALLELISM: Final = 32
 
 
 class GivenUp(BaseException):

@@ -121,6 +121,16 @@ def test_a_nominated_pod_holds_room_and_is_never_tried():
     assert copy.state.cache.get(pod.uid).node_name == "n1"
 
 
+def test_pods_come_in_the_order_of_the_original():
+    live, copy, mirror = full(1)
+    at_once(mirror.update(NOW))
+    for number in range(40):
+        live.store(make_pod(f"p{number * 7 % 40}", spec={"nodeName": "n0"}))
+    at_once(mirror.update(NOW))
+    found = [[pod.name for pod in each.state.table.pods_on("n0")] for each in (live, copy)]
+    assert found[0] == found[1]
+
+
 def test_what_the_mirror_refuses_is_said():
     live, copy, mirror = full()
     copy.state.table.index(Refusing, Refusing)
