@@ -228,10 +228,21 @@ class WhatIf:
             self._waiting -= 1
         try:
             left = max(0.001, seconds - (self._clock.monotonic() - began))
+            if self._world is not None:
+                await self._wait_for_share(self._world, left)
+                left = max(0.001, seconds - (self._clock.monotonic() - began))
             async with self._prepared(left, gone, extenders=extenders) as world:
                 yield world
         finally:
             self._turn.release()
+
+    async def _wait_for_share(self, world: ImaginedCluster, seconds: float) -> None:
+        """While pods wait for the scheduler, questions take a small share of the time. Raises RefusedError."""
+        try:
+            await world.pace.turn(seconds)
+        except TimeoutError:
+            text = "pods wait to be scheduled, and questions have had their share of the time"
+            raise RefusedError(503, "ServiceUnavailable", text, 5) from None
 
     @asynccontextmanager
     async def _prepared(

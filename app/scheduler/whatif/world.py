@@ -56,9 +56,10 @@ from app.wire.extender_v1 import FilterAnswer, Victims
 
 log = logging.getLogger(__name__)
 
-#: The part of the time that questions take while pods wait for the scheduler; what the scheduler has changed is taken over
-#: besides, which is about a fiftieth of its own work.
-_SHARE_WHEN_BUSY: Final = 0.005
+#: The part of the time that questions take while pods wait for the scheduler.
+_SHARE_WHEN_BUSY: Final = 0.012
+#: Seconds between two looks whether pods still wait.
+_LOOK: Final = 0.05
 #: Attempts of one question at most, for each of its pods: one that others keep waking is not tried for ever.
 _ATTEMPTS: Final = 20
 _PREEMPTION: Final = "DefaultPreemption"
@@ -81,6 +82,25 @@ class Pace(Limiter):
         self._began = 0.0
         self._ends = 0.0
         self._gone: Callable[[], bool] = bool
+        #: Until then questions have had their share, if pods have waited all the time.
+        self._paid_at = 0.0
+
+    async def turn(self, seconds: float) -> None:
+        """Waits until questions may take time again, for so many seconds at most. Raises TimeoutError."""
+        ends = self._clock.monotonic() + seconds
+        while self._busy() and (now := self._clock.monotonic()) < self._paid_at:
+            if now >= ends:
+                raise TimeoutError
+            await asyncio.sleep(_LOOK)
+
+    def _worked(self, now: float) -> None:
+        """The question has worked since it was let run."""
+        self._paid_at = max(self._paid_at, now) + (now - self._began) / _SHARE_WHEN_BUSY
+        self._began = now
+
+    def end(self) -> None:
+        """The question has ended."""
+        self._worked(self._clock.monotonic())
 
     def begin(self, seconds: float, gone: Callable[[], bool] = bool) -> None:
         """A question begins, which may take so long. ``gone``: whether nobody waits for the answer any longer."""
@@ -103,7 +123,8 @@ class Pace(Limiter):
         now = self._clock.monotonic()
         if now >= self._ends or self._gone():
             raise GivenUp
-        rest = (now - self._began) * (1 / _SHARE_WHEN_BUSY - 1) if self._busy() else 0.0
+        self._worked(now)
+        rest = self._paid_at - now if self._busy() else 0.0
         await asyncio.sleep(min(rest, max(0.0, self._ends - now)))
         self._began = self._clock.monotonic()
 
@@ -112,15 +133,14 @@ class Pace(Limiter):
 
         The pauses are short, however busy the scheduler is: in long ones it would change more than a step takes over.
         """
-        began = self._clock.monotonic()
         for _ in steps:
             now = self._clock.monotonic()
             if not to_the_end and (now >= self._ends or self._gone()):
                 raise GivenUp
-            if now - began > SLICE:
+            if now - self._began > SLICE:
+                self._worked(now)
                 await asyncio.sleep(0)
-                began = self._clock.monotonic()
-        self._began = self._clock.monotonic()
+                self._began = self._clock.monotonic()
 
 
 class Failed(msgspec.Struct, frozen=True):
@@ -302,6 +322,7 @@ class ImaginedCluster:
         finally:
             await self._restore()
             self.intact = True
+            self.pace.end()
 
     async def again(self) -> None:
         """Takes everything back, within a question."""
