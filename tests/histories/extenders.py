@@ -191,7 +191,8 @@ class Extender:
         }
         path = f"/api/v1/namespaces/{namespace}/pods/{name}/binding"
         now = cause.sender.network.simulation.now
-        if now < self._locked.get(asked["Node"], 0.0):
+        if cause.refused or now < self._locked.get(asked["Node"], 0.0):
+            cause.refused = True
             self._tell(self.name, f"refuses {name}: {asked['Node']} is locked")
             return Answer(200, encode({"Error": f"node {asked['Node']} has been locked"}))
         if self.name == LOCKING:

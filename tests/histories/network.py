@@ -70,6 +70,8 @@ class Request:
         self.patience = 60.0
         #: Whether it has reached the server before.
         self.arrived = False
+        #: Whether an extender has refused it for a lock: a late copy is refused too, because the sender has been told.
+        self.refused = False
         #: The uid of the pod that a status patch is meant for.
         self.intended_uid = ""
 
@@ -502,6 +504,8 @@ class Stream:
         self._answer: Answer | None = None
         #: What has come in and was not read yet; whose changes are told with each piece.
         self._pieces: list[tuple[bytes, Entry | None]] = []
+        #: What came while the process was cut off.
+        self._held: list[tuple[bytes, Entry | None]] = []
         self._end: Exception | None = None
         self._ended = False
         #: Lines come in order: none before this time.
@@ -686,13 +690,24 @@ class Stream:
         """A piece is there."""
         if self._ended or self not in self._network.open:
             return
-        if self._simulation.now < self._wire.replica.cut_off_until:
-            self._simulation.at(self._wire.replica.cut_off_until, self._come, piece, entry)
+        if self._held or self._simulation.now < self._wire.replica.cut_off_until:
+            self._held.append((piece, entry))
+            if len(self._held) == 1:
+                self._simulation.at(self._wire.replica.cut_off_until, self._let_through)
             return
         self._heard_at = self._simulation.now
         if piece:
             self._pieces.append((piece, entry))
             self._loop.call_from_world(self._wake)
+
+    def _let_through(self) -> None:
+        """What was held while the process was cut off comes in its order, once no other cut holds it."""
+        if self._simulation.now < self._wire.replica.cut_off_until:
+            self._simulation.at(self._wire.replica.cut_off_until, self._let_through)
+            return
+        held, self._held = self._held, []
+        for piece, entry in held:
+            self._come(piece, entry)
 
     def _look_for_silence(self) -> None:
         if self not in self._network.open:
