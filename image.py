@@ -104,7 +104,8 @@ def pack(site: Path, name: str) -> None:
 
 
 def compile_library(python: Path, library: Path) -> None:
-    """Compiles the modules of the standard library that the scheduler imports; ``/lib/x`` comes to ``<library>/lib/x``."""
+    """Compiles the modules of the standard library that the scheduler imports; ``/lib/x`` comes to
+    ``<library>/lib/x``."""
     asked = [str(python), "-c", _LOADED]
     found = subprocess.run(asked, check=True, stdout=subprocess.PIPE)  # noqa: S603 - the environment's own
     folder, files = json.loads(found.stdout)

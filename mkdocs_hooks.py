@@ -1,8 +1,8 @@
 """Hooks of the documentation site: documents are named, and linked, by their paths in the repository.
 
 Documents outside docs/ become pages. Links between pages lead to pages; links to other files lead to the repository if
-REPOSITORY_URL names it, and are plain text otherwise. A comment <!-- picture FILE: TEXT --> becomes a picture if `make pictures`
-has made it.
+REPOSITORY_URL names it, and are plain text otherwise. A comment <!-- picture FILE: TEXT --> becomes a picture if `make
+pictures` has made it.
 """
 
 import posixpath

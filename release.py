@@ -163,7 +163,8 @@ def make_plugin(out: Path, repository: str, number: str) -> None:
             "version": f"v{number}",
             "homepage": repository,
             "shortDescription": "Say why pods are pending",
-            "description": "Asks a running aiokube-scheduler why pods are pending, what extenders answered, and what it does.\n",
+            "description": "Asks a running aiokube-scheduler why pods are pending, what extenders answered, "
+            "and what it does.\n",
             "caveats": "It needs aiokube-scheduler on the PATH, or uv or pipx to fetch it.\n",
             "platforms": [platform],
         },

@@ -202,7 +202,8 @@ class StartExtender(Protocol):
     """The fixture ``recorded_extender``."""
 
     def __call__(self, trace: Path | str, *flags: str) -> str:
-        """Starts an extender and returns its URL; ``--extender=NAME`` chooses one of several. Raises EnvironmentFailure."""
+        """Starts an extender and returns its URL; ``--extender=NAME`` chooses one of several. Raises
+        EnvironmentFailure."""
 
 
 @pytest.fixture
@@ -260,7 +261,8 @@ def recorded_extender(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Star
 def recorded_differences(trace: Path | str, url: str, *flags: str) -> dict[str, int]:
     """How many answers of the extender at ``url`` differ from those of a recording, by kind.
 
-    ``flags`` are those of ``check-extender``, such as ``--filter-verb=filter``. Raises EnvironmentFailure if nothing can be said.
+    ``flags`` are those of ``check-extender``, such as ``--filter-verb=filter``. Raises EnvironmentFailure if nothing
+    can be said.
     """
     arguments = ["check-extender", f"--replay={trace}", f"--url={url}", "--output=json", *flags]
     done = subprocess.run(  # noqa: S603 - our own program

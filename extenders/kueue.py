@@ -1,8 +1,9 @@
 """An AdmissionCheck for Kueue: a workload is admitted when the scheduler has room for all of its pods.
 
-Kueue counts quotas, not room: what has quota may wait for a node for hours, and holds its quota meanwhile. This controller asks the running
-scheduler (``POST /whatif``), with its plugins, whether all pods of a workload with reserved quota would get a node now. Then the check is
-``Ready``; if not, it is ``Retry``, with the reason: Kueue gives the quota to others and tries again. Run it with
+Kueue counts quotas, not room: what has quota may wait for a node for hours, and holds its quota meanwhile. This
+controller asks the running scheduler (``POST /whatif``), with its plugins, whether all pods of a workload with reserved
+quota would get a node now. Then the check is ``Ready``; if not, it is ``Retry``, with the reason: Kueue gives the quota
+to others and tries again. Run it with
 
     python -m aiokube_scheduler.extenders.kueue --scheduler https://aiokube-scheduler.kube-system.svc:10259
 

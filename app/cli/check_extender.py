@@ -95,9 +95,9 @@ def _check_extender(
 ) -> None:
     """Call extenders as the scheduler would, in both node forms, and print the problems.
 
-    Either all extenders of a configuration file (--config), or the one at --url with its verbs. Extenders that reserve something
-    while they filter reserve it for the pod that is sent. Exits with 1 if pods could not be scheduled with an extender, with --replay
-    if an answer differs.
+    Either all extenders of a configuration file (--config), or the one at --url with its verbs. Extenders that reserve
+    something while they filter reserve it for the pod that is sent. Exits with 1 if pods could not be scheduled with an
+    extender, with --replay if an answer differs.
     """
     if replay is not None:
         with explained(ConfigurationError, ExtenderConfigError, TraceError):

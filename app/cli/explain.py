@@ -60,7 +60,8 @@ def asked_for(pod: str, namespace: str | None, target: SchedulerTarget) -> tuple
 @click.option(
     "--bodies",
     is_flag=True,
-    help="Show what was sent to extenders and received, if the scheduler keeps it (extenderBodies). JSON always has it.",
+    help="Show what was sent to extenders and received, if the scheduler keeps it (extenderBodies). "
+    "JSON always has it.",
 )
 @click.option(
     "--changes",

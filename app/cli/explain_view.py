@@ -143,7 +143,8 @@ def _group(group: GroupExplanation, now: float) -> Iterator[RenderableType]:
         yield _section(
             title,
             Text(
-                "Groups of this kind are not read here: the API server does not serve them, or their feature gate is off. "
+                "Groups of this kind are not read here: the API server does not serve them, or their feature gate "
+                "is off. "
                 "The pod is scheduled without its group."
             ),
         )

@@ -136,8 +136,10 @@ def read_port(text: str) -> int:
     """A port to listen on, or 0."""
     port = read_number(text)
     if not 0 <= port <= _HIGHEST_PORT:
-        message = f"--secure-port {port} must be between 0 and {_HIGHEST_PORT}, inclusive. 0 for turning off secure port"
-        raise click.UsageError(message)
+        raise click.UsageError(
+            f"--secure-port {port} must be between 0 and {_HIGHEST_PORT}, inclusive. "
+            "0 for turning off secure port"
+        )
     return port
 
 

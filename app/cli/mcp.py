@@ -1,6 +1,8 @@
-"""The command ``mcp``: lets an assistant ask a running scheduler, over the Model Context Protocol on standard input and output.
+"""The command ``mcp``: lets an assistant ask a running scheduler, over the Model Context Protocol on standard input and
+output.
 
-It can only read: its tools are the questions of ``POST /whatif`` and ``explain``. The official SDK does the protocol; it is an extra.
+It can only read: its tools are the questions of ``POST /whatif`` and ``explain``. The official SDK does the protocol;
+it is an extra.
 """
 
 import contextlib
@@ -19,7 +21,10 @@ from app.tools.scheduler_client import Link, NotAnswered, SchedulerTarget, story
 _PATH: Final = "/whatif"
 #: Seconds until an answer.
 _SECONDS: Final = 60.0
-_INSTRUCTIONS: Final = "Questions to a running Kubernetes scheduler. Nothing is changed, whatever is asked. Manifests are those of kubectl apply, as JSON."
+_INSTRUCTIONS: Final = (
+    "Questions to a running Kubernetes scheduler. Nothing is changed, whatever is asked. "
+    "Manifests are those of kubectl apply, as JSON."
+)
 
 Manifests = list[dict[str, Any]]
 
@@ -50,8 +55,8 @@ class Tools:
     ) -> dict[str, Any]:
         """Where would these pods or workloads go now, whom would they preempt, or why not, and what must change?
 
-        objects: manifests of pods, Deployments, Jobs and so on. pods: pods of the cluster, as NAMESPACE/NAME: a pending one is
-        tried itself, of a running one a pod like it. copies: how many of each, instead of its replicas.
+        objects: manifests of pods, Deployments, Jobs and so on. pods: pods of the cluster, as NAMESPACE/NAME: a pending
+        one is tried itself, of a running one a pod like it. copies: how many of each, instead of its replicas.
         """
         asked = {"objects": objects or [], "pods": pods or [], "copies": copies}
         return await self._ask("fits", changes=True, **asked)
@@ -61,7 +66,8 @@ class Tools:
         return await self._ask("how-many", objects=objects)
 
     async def drain(self, nodes: list[str]) -> dict[str, Any]:
-        """Where would the pods of these nodes go if they were drained, which stay pending, which budgets stand against it?"""
+        """Where would the pods of these nodes go if they were drained, which stay pending, which budgets stand against
+        it?"""
         return await self._ask("drain", nodes=nodes)
 
     async def lose(self, label: str) -> dict[str, Any]:
@@ -71,11 +77,13 @@ class Tools:
     async def needs(
         self, objects: Manifests, like: str = "", node: dict[str, Any] | None = None
     ) -> dict[str, Any]:
-        """How many more nodes are needed for these pods? like: the name of a node of that shape, or node: its manifest."""
+        """How many more nodes are needed for these pods? like: the name of a node of that shape, or node: its
+        manifest."""
         return await self._ask("needs", objects=objects, like=like, node=node)
 
     async def explain(self, namespace: str, name: str) -> dict[str, Any]:
-        """Why is this pod where it is, or why is it pending? Its attempts, rejections, scores and calls to extenders."""
+        """Why is this pod where it is, or why is it pending? Its attempts, rejections, scores and calls to
+        extenders."""
         try:
             found: dict[str, Any] = json.loads(await story_of(self._target, namespace, name))
         except (NotAnswered, ConnectionSettingsError) as error:
@@ -115,8 +123,8 @@ async def _serve(target: SchedulerTarget) -> None:
 def _mcp(**target: Any) -> None:
     """Answer an assistant's questions about a running scheduler, over the Model Context Protocol.
 
-    Speaks on standard input and output. The tools are fits, how_many, drain, lose, needs and explain; none can change anything. They take the
-    rights to "post" the nonResourceURL /whatif and to "get" /debug/pods/*.
+    Speaks on standard input and output. The tools are fits, how_many, drain, lose, needs and explain; none can change
+    anything. They take the rights to "post" the nonResourceURL /whatif and to "get" /debug/pods/*.
     """
     with explained(McpMissing, ConnectionSettingsError):
         run_loop(_serve(SchedulerTarget(**target)))

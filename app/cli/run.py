@@ -59,7 +59,8 @@ def serving_flags() -> Iterator[Flag]:
         "Let another process listen on the same address and port (SO_REUSEPORT).",
     )
     for name, text in {
-        "--tls-cert-file": "Certificate chain, PEM; reloaded when it changes. Without one, a self-signed one is generated.",
+        "--tls-cert-file": "Certificate chain, PEM; reloaded when it changes. "
+        "Without one, a self-signed one is generated.",
         "--tls-private-key-file": "Its key, PEM, without a password.",
     }.items():
         yield text_flag(name, _SERVING, text, metavar="FILE")

@@ -311,7 +311,8 @@ def help_for(pod: PodAnswer) -> Table:
 
 
 async def changes_for(target: SchedulerTarget, key: str) -> PodAnswer:
-    """What would become of a pod of the cluster now, and what must change. Raises NotAnswered, ConnectionSettingsError."""
+    """What would become of a pod of the cluster now, and what must change. Raises NotAnswered,
+    ConnectionSettingsError."""
     asked = {"question": "fits", "pods": [key], "changes": True, "timeoutSeconds": SECONDS}
     answer = _decoded(await _ask(target, msgspec.json.encode(asked), SECONDS))
     return answer.pods[0]

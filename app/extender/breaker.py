@@ -5,9 +5,10 @@
       |  +--- any success --------------+ +---------- the probe failed: pause doubled ----+
       +----------------------------------------------- the probe succeeded ---------------+
 
-Only a missing answer is a failure; an answer "no" or 500 is not. It does not count if another call was answered after this one
-had begun: then the extender is slow, which is the limit's matter (app.extender.limit), and timeouts are noticed late. A probe that was cancelled (its pod is gone), or that hit a closing connection, is
-inconclusive: the next call is the probe. Time is an argument.
+Only a missing answer is a failure; an answer "no" or 500 is not. It does not count if another call was answered after
+this one had begun: then the extender is slow, which is the limit's matter (app.extender.limit), and timeouts are
+noticed late. A probe that was cancelled (its pod is gone), or that hit a closing connection, is inconclusive: the next
+call is the probe. Time is an argument.
 """
 
 import enum

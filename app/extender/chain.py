@@ -2,9 +2,9 @@
 
 See docs/spec/extenders.md#order-and-side-effects.
 
-Extenders that are not ignorable come first. Filters run one after another, each on the nodes that the previous one accepted;
-prioritize calls run concurrently; preempt calls run one after another on the remaining candidates; the first binder that is
-interested in the pod binds it. No call is repeated.
+Extenders that are not ignorable come first. Filters run one after another, each on the nodes that the previous one
+accepted; prioritize calls run concurrently; preempt calls run one after another on the remaining candidates; the first
+binder that is interested in the pod binds it. No call is repeated.
 """
 
 import asyncio
@@ -27,15 +27,16 @@ from app.state.columns.arrays import Int64
 from app.wire.extender_v1 import ExtenderArgs, FilterAnswer, Victims
 from app.wire.group_v1 import GroupQuestion
 
-#: Asks the API server which node the pod is bound to, None for none. True: the extender did not answer and may still bind it.
+#: Asks the API server which node the pod is bound to, None for none. True: the extender did not answer and may still
+#: bind it.
 LookUp = Callable[[bool], Awaitable[str | None]]
 
 
 class FilterResult(msgspec.Struct):
     """The nodes that the extenders accepted. Later answers, and later rounds of the same attempt, are merged into it.
 
-    ``survivors`` is the answer of the last extender and is sent to prioritize: a name may occur twice, and extenders that get
-    whole nodes may have added names that were not sent. Use ``known`` to choose a node from.
+    ``survivors`` is the answer of the last extender and is sent to prioritize: a name may occur twice, and extenders
+    that get whole nodes may have added names that were not sent. Use ``known`` to choose a node from.
     """
 
     #: The arguments with the survivors; those of filter if no node was rejected.
@@ -158,7 +159,8 @@ class ExtenderChain:
         return tuple([e for e in extenders if e.is_interested(pod)])
 
     def limits(self, pod: Pod) -> dict[str, int]:
-        """About how many pods each extender that filters or prioritizes for this one is called at a time, by its name."""
+        """About how many pods each extender that filters or prioritizes for this one is called at a time, by its
+        name."""
         asked = (*self.concerned(pod, Verb.FILTER), *self.concerned(pod, Verb.PRIORITIZE))
         return {extender.name: extender.places.limit.limit for extender in asked}
 
@@ -176,7 +178,8 @@ class ExtenderChain:
     async def filter(self, args: ExtenderArgs, known: KnownAnswers | None = None) -> FilterResult:
         """Runs the filters until no node is left. An error of an extender that is not ignorable is in the result.
 
-        With ``known`` the extenders are asked only about nodes whose answer is not known yet. If a breaker holds back a call that the pod needs, no extender is called, and that is the error.
+        With ``known`` the extenders are asked only about nodes whose answer is not known yet. If a breaker holds back a
+        call that the pod needs, no extender is called, and that is the error.
         """
         result = FilterResult(args)
         asked = self._asked(args.pod, Verb.FILTER, known)
@@ -205,7 +208,8 @@ class ExtenderChain:
     async def prioritize(
         self, args: ExtenderArgs, known: KnownAnswers | None = None
     ) -> Int64 | None:
-        """Calls all concurrently; int64[len(args.names)]: the sum that they add to each node's score. None without calls.
+        """Calls all concurrently; int64[len(args.names)]: the sum that they add to each node's score. None without
+        calls.
 
         An extender that fails adds nothing. ``known`` is as for ``filter``.
         """
@@ -248,7 +252,8 @@ class ExtenderChain:
             await asyncio.gather(*calls, return_exceptions=True)
 
     async def ask_group(self, questions: Sequence[GroupQuestion], known: KnownAnswers) -> None:
-        """Calls the group verbs, one after another, each with the nodes that the one before has left. Raises ExtenderError.
+        """Calls the group verbs, one after another, each with the nodes that the one before has left. Raises
+        ExtenderError.
 
         An ignorable extender that fails is not asked again about the pods of this cycle.
         """
@@ -302,7 +307,8 @@ class ExtenderChain:
     async def bind(self, pod: Pod, node_name: str, look_up: LookUp) -> bool:
         """Lets an extender bind the pod. True: it is bound to ``node_name``; False: the scheduler has to bind it.
 
-        If a call fails that the extender may have received, ``look_up`` decides, because the pod may be bound. Raises ExtenderError.
+        If a call fails that the extender may have received, ``look_up`` decides, because the pod may be bound. Raises
+        ExtenderError.
         """
         for extender in self.concerned(pod, Verb.BIND):
             try:
@@ -366,7 +372,8 @@ class ExtenderChain:
 def _divided(
     questions: Iterable[GroupQuestion], concerns: Callable[[Pod], bool]
 ) -> tuple[list[GroupQuestion], list[GroupQuestion]]:
-    """The questions about the pods that an extender ``concerns``, without those that have no nodes left, and the others."""
+    """The questions about the pods that an extender ``concerns``, without those that have no nodes left, and the
+    others."""
     mine, others = [], []
     for each in questions:
         ours = [pod for pod in each.pods if each.names and concerns(pod)]

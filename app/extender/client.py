@@ -82,7 +82,8 @@ class HTTPExtender:
         places: Places | None = None,
         ahead: "HTTPExtender | None" = None,
     ) -> None:
-        """``places`` at its server, shared with the other extenders there; ``memory`` for large answers is shared with other extenders; ``may_call`` is asked right before each call.
+        """``places`` at its server, shared with the other extenders there; ``memory`` for large answers is shared with
+        other extenders; ``may_call`` is asked right before each call.
 
         ``labels_of`` a namespace is asked if the configuration has a namespace selector.
 
@@ -114,7 +115,8 @@ class HTTPExtender:
         )
         if ahead is not None:
             places = ahead.places
-        #: What is in progress at its server: attempts, which take a place before they call, and bindings and preemptions.
+        #: What is in progress at its server: attempts, which take a place before they call, and bindings and
+        #: preemptions.
         self.places: Final[Places] = places or Places(
             ConcurrencyLimit(
                 fixed=config.fixed_limit,
@@ -209,7 +211,8 @@ class HTTPExtender:
         await self._ask(_Call(Verb.RELEASE, pods[0]), question)
 
     async def group(self, args: GroupArgs) -> GroupAnswer:
-        """Calls group: which nodes accept which of a group's pods, with scores * weight * SCORE_SCALE. Raises ExtenderError."""
+        """Calls group: which nodes accept which of a group's pods, with scores * weight * SCORE_SCALE. Raises
+        ExtenderError."""
         call = _Call(Verb.GROUP, next(args.pods))
         question = _Question(args.body(), GroupReader(args), self._scaled)
         answer = await self._ask(call, question)
@@ -430,7 +433,8 @@ class HTTPExtender:
         response: ExtenderResponse,
         question: "_Question[A, T]",
     ) -> T:
-        """The judged answer in a response. Raises AnswerError, _Refusal, and ExtenderError for a status other than 200."""
+        """The judged answer in a response. Raises AnswerError, _Refusal, and ExtenderError for a status other than
+        200."""
         reader, asked = question.reader, question.asked
         call.received = response.received
         call.answer, call.status = response.body, response.status

@@ -70,9 +70,9 @@ class TLSConfig(Discreet, frozen=True, kw_only=True):
 class BreakerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """When to stop calling an extender that does not answer, and when to try again.
 
-    Each failure costs a pod one timeout, so three in a row are enough. The first pause is as long as the default timeout, so that
-    a short restart is over at the first probe; it doubles up to a minute, so that a dead extender costs one pod per minute a
-    timeout.
+    Each failure costs a pod one timeout, so three in a row are enough. The first pause is as long as the default
+    timeout, so that a short restart is over at the first probe; it doubles up to a minute, so that a dead extender
+    costs one pod per minute a timeout.
     """
 
     #: Consecutive calls without an answer that open the breaker; 0 disables it.
@@ -124,8 +124,8 @@ class ExtenderConfig(Discreet, frozen=True, kw_only=True):
     managed_resources: tuple[ManagedResource, ...] = ()
     ignorable: bool = False
 
-    #: True: one call at a time, of any verb, and pods that it filters or prioritizes are tried one after another. False: calls
-    #: overlap. None: pods are tried one after another while it accepts only one of several nodes.
+    #: True: one call at a time, of any verb, and pods that it filters or prioritizes are tried one after another.
+    #: False: calls overlap. None: pods are tried one after another while it accepts only one of several nodes.
     serial: bool | None = None
     #: About how many pods it is called at the same time; 0: found out.
     parallelism: int = 0
@@ -146,11 +146,11 @@ class ExtenderConfig(Discreet, frozen=True, kw_only=True):
     beside: bool = False
     #: Reject a configuration that would use TLS without verifying the server.
     require_verified_tls: bool = False
-    #: Bytes of an unpacked answer at most. 256 MiB hold 5000 whole nodes of 50 KB, more than any known cluster has, and keep a
-    #: broken extender from filling the memory.
+    #: Bytes of an unpacked answer at most. 256 MiB hold 5000 whole nodes of 50 KB, more than any known cluster has, and
+    #: keep a broken extender from filling the memory.
     max_answer_bytes: int = 256 * 1024 * 1024
-    #: Seconds for which an idle connection is kept: less than the timeouts of servers (gunicorn 2 s, uvicorn and Node 5 s), so
-    #: that the client closes it first.
+    #: Seconds for which an idle connection is kept: less than the timeouts of servers (gunicorn 2 s, uvicorn and Node 5
+    #: s), so that the client closes it first.
     keepalive_timeout: float = 1.5
 
     @property

@@ -24,8 +24,8 @@ class CallStarted(msgspec.Struct, frozen=True):
 class CallFinished(msgspec.Struct, frozen=True):
     """A call ended. Follows each CallStarted once. ``sent`` and ``received`` are bytes of the bodies.
 
-    Sinks must not keep the bodies. ``answer`` is empty for a large answer that was decoded while it was read. ``asked``: pod and
-    nodes of filter and prioritize. ``status``: of the answer, 0 without one.
+    Sinks must not keep the bodies. ``answer`` is empty for a large answer that was decoded while it was read.
+    ``asked``: pod and nodes of filter and prioritize. ``status``: of the answer, 0 without one.
     """
 
     extender: str

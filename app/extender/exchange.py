@@ -89,8 +89,8 @@ async def exchange(
     """Sends a request and reads the answer; of one other than 200 the first ERROR_BODY_BYTES.
 
     ``before_sending`` is called once there is a connection; what it raises ends the exchange. Raises TimeoutError,
-    ClientError, OSError; ValueError for headers that no line can hold; TransportError for a 200 of more than ``max_bytes``;
-    AnswerError from the stream of a large answer.
+    ClientError, OSError; ValueError for headers that no line can hold; TransportError for a 200 of more than
+    ``max_bytes``; AnswerError from the stream of a large answer.
     """
     head = request.head(route)
     connection = await pool.take(route, request.deadline)
@@ -115,7 +115,8 @@ async def exchange(
 
 
 def _send(connection: HTTPConnection, head: bytes, body: Body | None) -> asyncio.Task[None] | None:
-    """Sends a request. The rest of a large one is sent by the returned task, to be cancelled when the answer is complete."""
+    """Sends a request. The rest of a large one is sent by the returned task, to be cancelled when the answer is
+    complete."""
     if body is None or body.size <= ONE_WRITE:
         connection.write((b"".join((head, *body.pieces)) if body else head,))
         return None
@@ -183,7 +184,8 @@ async def _beginning(payload: Readable) -> bytes:
 
 
 async def _value(payload: Readable, limit: int) -> list[bytes]:
-    """A body, or the beginning of one of ``limit`` bytes or more. Like in kube-scheduler a complete JSON value is sufficient.
+    """A body, or the beginning of one of ``limit`` bytes or more. Like in kube-scheduler a complete JSON value is
+    sufficient.
 
     Raises TimeoutError or HTTPError if the connection ends before that.
     """

@@ -1,9 +1,9 @@
 """Keeps what extenders answered about nodes during one cycle of a pod group, so that no question is asked twice.
 
-A node that an extender was asked about is not sent again: the answer is that of the first call, also for another domain or
-reprieve of the same cycle. Calls may be made ahead of a pod's turn; an error of such a call is raised when it is the pod's turn.
-For an extender with ``answers_for_template`` the answers about one pod hold for all pods of the group with an equal spec.
-An extender with a group verb is asked with that verb instead of filter and prioritize.
+A node that an extender was asked about is not sent again: the answer is that of the first call, also for another domain
+or reprieve of the same cycle. Calls may be made ahead of a pod's turn; an error of such a call is raised when it is the
+pod's turn. For an extender with ``answers_for_template`` the answers about one pod hold for all pods of the group with
+an equal spec. An extender with a group verb is asked with that verb instead of filter and prioritize.
 """
 
 import asyncio
@@ -101,7 +101,8 @@ class KnownAnswers:
         self._key: Final = key
         self._min_count: Final = min_count
         self._observe: Final = observe
-        #: Extenders with a group verb that seem to reserve: they left one of several nodes, or the configuration says so.
+        #: Extenders with a group verb that seem to reserve: they left one of several nodes, or the configuration says
+        #: so.
         self._choosers: Final[set[str]] = set()
         #: Ignorable extenders whose group verb failed.
         self.skipped: Final[set[str]] = set()
@@ -113,7 +114,8 @@ class KnownAnswers:
     async def filter(
         self, extender: HTTPExtender, args: ExtenderArgs, *, ahead: bool = False
     ) -> FilterAnswer:
-        """As ``extender.filter``, which is called about the nodes that it was not asked about yet. Raises ExtenderError.
+        """As ``extender.filter``, which is called about the nodes that it was not asked about yet. Raises
+        ExtenderError.
 
         ``ahead``: an error is kept and raised once more at the next call without it.
         """
@@ -127,7 +129,8 @@ class KnownAnswers:
             elif sent.names:
                 answer = await self._filter(extender, sent, known, ahead=ahead)
                 if extender.config.answers_for_template and 1 == len(answer.kept) < len(sent.names):
-                    # It may have chosen this node for this pod: the pods with an equal spec are asked about on their own.
+                    # It may have chosen this node for this pod: the pods with an equal spec are asked about on their
+                    # own.
                     known = self._known[extender.name, args.pod.uid] = known.copy()
                 names = frozenset(sent.names)
                 known.add(names, self._shortened(answer, names))

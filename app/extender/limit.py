@@ -1,19 +1,22 @@
 """How many pods an extender's server is called about at the same time: found from the calls' durations.
 
-The rule is that of TCP Vegas (Brakmo and Peterson, 1995) with the tolerance and the multiplicative step of Gradient2 in Netflix's
-concurrency-limits: a call that was alone tells how long the server takes by itself. While calls beside others take at most TOLERANCE
-times as long, throughput grows with the limit, and so the limit grows, by one per round. When they take longer, calls wait for each
-other in the server: the limit shrinks in proportion, which shortens the wait and costs no throughput. A call without an answer
-while others were answered halves it. At a limit of 1 calls are alone, and what a call takes is learned again.
+The rule is that of TCP Vegas (Brakmo and Peterson, 1995) with the tolerance and the multiplicative step of Gradient2 in
+Netflix's concurrency-limits: a call that was alone tells how long the server takes by itself. While calls beside others
+take at most TOLERANCE times as long, throughput grows with the limit, and so the limit grows, by one per round. When
+they take longer, calls wait for each other in the server: the limit shrinks in proportion, which shortens the wait and
+costs no throughput. A call without an answer while others were answered halves it. At a limit of 1 calls are alone, and
+what a call takes is learned again.
 
-It begins at FIRST, so that an extender that scales is fast from its first answer on; if that took long, at as many calls as end in time
-even if each waits for the others. Where an extender binds it begins small, and bindings begin with a few, one more for each that was
-answered (slow start): clients of the API server have a reserve of requests that is soon used up, and then they queue.
+It begins at FIRST, so that an extender that scales is fast from its first answer on; if that took long, at as many
+calls as end in time even if each waits for the others. Where an extender binds it begins small, and bindings begin with
+a few, one more for each that was answered (slow start): clients of the API server have a reserve of requests that is
+soon used up, and then they queue.
 
-At a limit of 1 an attempt and a binding may be in progress: kube-scheduler makes as many calls. Bindings go first. A call to filter is of
-use once its pod is bound; what is filtered before it can be bound takes the place of a binding.
+At a limit of 1 an attempt and a binding may be in progress: kube-scheduler makes as many calls. Bindings go first. A
+call to filter is of use once its pod is bound; what is filtered before it can be bound takes the place of a binding.
 
-Waiting up to HARMLESS seconds makes no call late, and is not told from what a busy machine takes: there calls of 10 ms take 60.
+Waiting up to HARMLESS seconds makes no call late, and is not told from what a busy machine takes: there calls of 10 ms
+take 60.
 """
 
 from collections.abc import Callable
@@ -25,8 +28,9 @@ from app.extender.config import Verb
 
 #: The limit at the beginning, if it may be as much.
 FIRST: Final = 16
-#: The same where an extender binds, and how many answers to each verb there are before it grows. Most of these have a client of the
-#: API server that is limited, with a reserve that hides it at first: each call beyond the reserve is one that no binding has come of.
+#: The same where an extender binds, and how many answers to each verb there are before it grows. Most of these have a
+#: client of the API server that is limited, with a reserve that hides it at first: each call beyond the reserve is one
+#: that no binding has come of.
 FIRST_OF_BINDERS: Final = 2
 RESERVE: Final = 20
 #: Calls after which the limit may shrink, and what is left of it at least.
@@ -37,14 +41,16 @@ _FIRST_BINDINGS: Final = 4
 #: How much longer calls may take beside others than alone; and how much longer for the limit to grow.
 TOLERANCE: Final = 2.0
 CAREFUL: Final = 1.5
-#: Seconds up to which no call is slow, or that part of the timeout if it is less. Clients with client-go's default limiter let a call wait
-#: for 0.2 s at least.
+#: Seconds up to which no call is slow, or that part of the timeout if it is less. Clients with client-go's default
+#: limiter let a call wait for 0.2 s at least.
 HARMLESS: Final = 0.15
 _HARMLESS_PART: Final = 0.05
-#: Where an extender binds, no more than so many times what a call takes alone is harmless, but so many seconds at least.
+#: Where an extender binds, no more than so many times what a call takes alone is harmless, but so many seconds at
+#: least.
 _HARMLESS_TIMES: Final = 10.0
 _LEAST_HARMLESS: Final = 0.05
-#: A first answer takes long after this part of the timeout. The last of the first calls is then answered after this part.
+#: A first answer takes long after this part of the timeout. The last of the first calls is then answered after this
+#: part.
 _LONG: Final = 0.25
 _IN_TIME: Final = 0.8
 #: The weight of the newest call that was alone.
@@ -61,7 +67,8 @@ class CallInProgress(msgspec.Struct, eq=False, frozen=True):
 
 
 class ConcurrencyLimit:
-    """The limit of one server (scheme, host and port), for all extenders and verbs there. Times in seconds, of any one clock.
+    """The limit of one server (scheme, host and port), for all extenders and verbs there. Times in seconds, of any one
+    clock.
 
     ``used`` counts what is in progress: attempts of pods, and calls outside of attempts.
     """
@@ -69,7 +76,8 @@ class ConcurrencyLimit:
     def __init__(
         self, maximum: int = 16, *, fixed: int = 0, timeout: float = 5.0, binds: bool = False
     ) -> None:
-        """``fixed``: the limit, 0 to find it, from 1 up to ``maximum``. ``timeout`` of a call. ``binds``: whether any extender there binds."""
+        """``fixed``: the limit, 0 to find it, from 1 up to ``maximum``. ``timeout`` of a call. ``binds``: whether any
+        extender there binds."""
         self._maximum: Final = fixed or maximum
         self._fixed: Final = bool(fixed)
         self._timeout: Final = timeout
@@ -108,7 +116,8 @@ class ConcurrencyLimit:
         return 0 if self.silent(now) else self.limit - self.used
 
     def takes_both(self) -> bool:
-        """Whether an attempt and a binding may be in progress at a limit of 1: both end in time, even one after the other."""
+        """Whether an attempt and a binding may be in progress at a limit of 1: both end in time, even one after the
+        other."""
         return not self._fixed and sum(self._last.values()) < _IN_TIME * self._timeout
 
     def begin(self, verb: Verb, now: float) -> CallInProgress:
@@ -192,8 +201,8 @@ class ConcurrencyLimit:
 class Places:
     """What is in progress at a server, within its limit; calls outside of attempts come first, dry runs last.
 
-    An assumed pod holds its room, and its binding ends its work: it goes first. There are no more bindings than attempts led to, so
-    attempts do not starve.
+    An assumed pod holds its room, and its binding ends its work: it goes first. There are no more bindings than
+    attempts led to, so attempts do not starve.
     """
 
     def __init__(self, limit: ConcurrencyLimit) -> None:

@@ -1,8 +1,8 @@
 """Limits the memory for large answers of extenders while they are read.
 
-Answers of up to one megabyte, four with whole nodes, are read as a whole and need no place. Larger ones are decoded while they
-are read, so that each needs at most PLACE_BYTES. They wait for a place in order of arrival until the timeout of their call;
-meanwhile nothing more is read from the connection.
+Answers of up to one megabyte, four with whole nodes, are read as a whole and need no place. Larger ones are decoded
+while they are read, so that each needs at most PLACE_BYTES. They wait for a place in order of arrival until the timeout
+of their call; meanwhile nothing more is read from the connection.
 """
 
 import asyncio
@@ -22,7 +22,8 @@ class AnswerMemory:
     """The places for large answers."""
 
     def __init__(self, memory: int) -> None:
-        """``memory``: the process's limit in bytes. A quarter is for large answers: at least one, at most MOST at a time."""
+        """``memory``: the process's limit in bytes. A quarter is for large answers: at least one, at most MOST at a
+        time."""
         self.places: Final = min(MOST, max(1, memory // 4 // PLACE_BYTES))
         self._places: Final = asyncio.Semaphore(self.places)
         self.reading = 0
@@ -33,7 +34,8 @@ class AnswerMemory:
 
     @asynccontextmanager
     async def place(self, deadline: float) -> AsyncIterator[None]:
-        """A place for the length of the block. Raises TransportError if there is none until ``deadline``, in the loop's time."""
+        """A place for the length of the block. Raises TransportError if there is none until ``deadline``, in the loop's
+        time."""
         self.waiting += 1
         try:
             async with asyncio.timeout_at(deadline):

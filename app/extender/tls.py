@@ -1,7 +1,8 @@
 """TLS to extenders as in kube-scheduler (docs/spec/extenders.md#tls), with warnings if it is unsafe.
 
-``enableHTTPS`` without a CA disables verification; deployed extenders rely on it, so it is allowed with a warning. Files with
-certificates, keys and authorities are reloaded when they change; if the new ones cannot be used the old ones stay in use.
+``enableHTTPS`` without a CA disables verification; deployed extenders rely on it, so it is allowed with a warning.
+Files with certificates, keys and authorities are reloaded when they change; if the new ones cannot be used the old ones
+stay in use.
 """
 
 import ssl

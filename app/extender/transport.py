@@ -3,8 +3,8 @@
 A POST that the extender may have received is never repeated, because extenders reserve things. A request uses a second
 connection only if the first one, kept from an earlier call, was closed by the server *before a byte of this request was
 written*. That is checked on the socket right before the first write: an idle connection with something to read has been
-closed (or has unexpected data), even if the event loop does not know it yet. Once a byte was passed to the kernel, a failure is
-reported. Idle connections are closed early (ExtenderConfig.keepalive_timeout), so that this is rare.
+closed (or has unexpected data), even if the event loop does not know it yet. Once a byte was passed to the kernel, a
+failure is reported. Idle connections are closed early (ExtenderConfig.keepalive_timeout), so that this is rare.
 
 Redirects are followed as Go's client does: after 301, 302 and 303 with a GET, after 307 and 308 with the same POST, ten
 requests in all at most.
@@ -58,8 +58,8 @@ class HTTPTransport:
     ) -> None:
         """``proxy_for`` is asked again for each redirect, and may raise ValueError.
 
-        ``may_call`` is asked right before the first byte is written to a connection. If it returns False nothing is sent,
-        and the call has the outcome CANCELLED.
+        ``may_call`` is asked right before the first byte is written to a connection. If it returns False nothing is
+        sent, and the call has the outcome CANCELLED.
         """
         self._tls: Final = tls
         #: The proxy for a URL, None for none.

@@ -30,7 +30,8 @@ class MalformedAnswerError(HTTPError):
 
 
 class Headers(Mapping[str, str]):
-    """The headers of an answer by name in any case. A value is decoded when it is read, which few are; the first of equal names counts."""
+    """The headers of an answer by name in any case. A value is decoded when it is read, which few are; the first of
+    equal names counts."""
 
     __slots__ = ("_lines",)
 

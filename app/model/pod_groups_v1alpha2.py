@@ -1,7 +1,7 @@
 """PodGroups of scheduling.k8s.io/v1alpha2, which Kubernetes 1.36 has and 1.37 has not.
 
-Everything that holds for this version only is here. When 1.36 is no longer an emulated version this module goes, with what
-imports it; app.model.pod_groups and its users know the versions of 1.37.
+Everything that holds for this version only is here. When 1.36 is no longer an emulated version this module goes, with
+what imports it; app.model.pod_groups and its users know the versions of 1.37.
 """
 
 from typing import Final

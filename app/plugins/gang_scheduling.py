@@ -22,7 +22,8 @@ ERR_TOO_FEW: Final = "waiting for minCount pods from a gang to appear in schedul
 
 
 class GangScheduling:
-    """Rejects pods at PreEnqueue whose PodGroup does not exist, has fewer pods than its gang needs, or is held by a gated pod."""
+    """Rejects pods at PreEnqueue whose PodGroup does not exist, has fewer pods than its gang needs, or is held by a
+    gated pod."""
 
     NAME: ClassVar[str] = "GangScheduling"
     IDLE_AT: ClassVar[frozenset[str]] = frozenset({"permit"})

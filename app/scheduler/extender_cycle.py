@@ -448,7 +448,8 @@ class ChainBinder(msgspec.Struct, frozen=True):
     locks: NodeLocks = msgspec.field(default_factory=NodeLocks)
 
     def announce(self, pod: Pod) -> Callable[[], None]:
-        """``bind`` will be called at once for a pod that was assumed: no attempt begins before, unless the result is called."""
+        """``bind`` will be called at once for a pod that was assumed: no attempt begins before, unless the result is
+        called."""
         extender = self.chain.binder_for(pod)
         if extender is None:
             return _nothing

@@ -41,7 +41,8 @@ def make_chain(
 ) -> ExtenderChain:
     """The chain of configured extenders; ``may_call`` is asked right before each call, ``labels_of`` is for namespaces.
 
-    ``transports``: by what an extender is called instead of HTTP. How many calls it takes at a time is not found out then.
+    ``transports``: by what an extender is called instead of HTTP. How many calls it takes at a time is not found out
+    then.
 
     The second sink is for extenders in shadow and for dry runs. Raises ExtenderConfigError.
     """

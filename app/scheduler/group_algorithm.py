@@ -175,7 +175,8 @@ class GroupAlgorithm:
     async def _preempt_in_a_placement(
         self, plugin: AnyPlugin, search: PlacementSearch
     ) -> PodGroupPostFilterResult:
-        """The best plan of all placements: the one that gives nodes to the most pods, then the one with the fewest victims.
+        """The best plan of all placements: the one that gives nodes to the most pods, then the one with the fewest
+        victims.
 
         The pods are taken back before, since those that fit are counted in one of the placements.
         """

@@ -381,7 +381,8 @@ class Recorder:
             self.put(Op.REJECTED.value, queued.pod.uid, message)
 
     def draws_elsewhere(self, uids: Iterable[str]) -> None:
-        """Decisions about these pods, which a replay does not make once more, draw from the same generator from now on."""
+        """Decisions about these pods, which a replay does not make once more, draw from the same generator from now
+        on."""
         self.elsewhere.update(uids)
 
     def draws_no_more(self, uid: str) -> None:

@@ -114,7 +114,8 @@ def _all_addresses(port: int, *, shared: bool) -> socket.socket | None:
 def _announce(listening: Listening, options: ServingOptions) -> None:
     if options.insecure_http:
         log.warning(
-            "INSECURE: endpoints are served without TLS at %s: anyone who can see the traffic can read tokens and answers. "
+            "INSECURE: endpoints are served without TLS at %s: anyone who can see the traffic can read tokens and "
+            "answers. "
             "Use this only on a private machine.",
             listening.address,
         )

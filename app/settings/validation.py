@@ -356,7 +356,10 @@ def _bodies(path: Path, bodies: ExtenderBodies) -> Findings:
         yield invalid((*path, "maxBytes"), bodies.max_bytes, "must be greater than zero")
     elif bodies.calls * bodies.max_bytes > _MAX_BODIES:
         most = _MAX_BODIES // bodies.max_bytes
-        detail = f"calls * maxBytes must not be more than {_MAX_BODIES}: at most {most} calls of {bodies.max_bytes} bytes"
+        detail = (
+            f"calls * maxBytes must not be more than {_MAX_BODIES}: "
+            f"at most {most} calls of {bodies.max_bytes} bytes"
+        )
         yield invalid((*path, "calls"), bodies.calls, detail)
 
 

@@ -49,8 +49,8 @@ def parse_features(
 ) -> Features:
     """Reads the flags ``--feature-gates`` and ``--runtime-config``, each of which may be repeated.
 
-    Raises ValueError for a name that is not known, or that this version of Kubernetes does not have, and for a combination
-    that cannot be. The versions of groups that came with 1.37 are there in 1.36 as well.
+    Raises ValueError for a name that is not known, or that this version of Kubernetes does not have, and for a
+    combination that cannot be. The versions of groups that came with 1.37 are there in 1.36 as well.
     """
     on = _switched_on(gates, "feature gate", GATES)
     newer = kubernetes != _OLDEST

@@ -1,8 +1,8 @@
 """Requests of schedulers and answers of extenders: the wire contract extender/v1 in Python.
 
-A scheduler sends nodes in one of two forms, depending on its configuration of the extender: names (``nodeCacheCapable: true``)
-or whole Node objects (``false``, the default). ``NodesRequest.names`` has the names in both cases. Answers have the
-form of the request.
+A scheduler sends nodes in one of two forms, depending on its configuration of the extender: names
+(``nodeCacheCapable: true``) or whole Node objects (``false``, the default). ``NodesRequest.names`` has the names in
+both cases. Answers have the form of the request.
 
 This module and its neighbours need only aiohttp and msgspec: copy the folder into your own project.
 """

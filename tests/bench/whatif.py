@@ -1,7 +1,7 @@
 """Measures questions what would happen, on 5000 nodes with 50,000 pods: ``python -m tests.bench.whatif``.
 
-Times are those of the processor, as of a machine with nothing else to do; ten questions a second are ten for each second of
-processor time that the scheduler has used.
+Times are those of the processor, as of a machine with nothing else to do; ten questions a second are ten for each
+second of processor time that the scheduler has used.
 """
 
 import argparse

@@ -1,7 +1,8 @@
 """One random case: a small cluster, a pod that no node takes, what is suggested, and what then happens.
 
-Suggestions are carried out on the manifests, by their patches, in a new cluster with a new scheduler. Whether a single change is enough is
-found by trying every single change that there is, with code that shares nothing with that of the suggestions.
+Suggestions are carried out on the manifests, by their patches, in a new cluster with a new scheduler. Whether a single
+change is enough is found by trying every single change that there is, with code that shares nothing with that of the
+suggestions.
 """
 
 import contextlib

@@ -50,7 +50,10 @@ class SelectorFault(NamedTuple):
 
 
 _NO_KEY: Final = "no such key:"
-_HINT: Final = ". consider using CEL optional chaining (.? followed by orValue()) or guarding the check with has() for optional fields"
+_HINT: Final = (
+    ". consider using CEL optional chaining (.? followed by orValue()) or guarding the check with has() "
+    "for optional fields"
+)
 #: Whether the selectors accept a device, or the one that failed.
 SelectorResult = bool | SelectorFault
 

@@ -1,7 +1,8 @@
-"""Makes pods of the manifests of a question: those that the controllers of workloads would create, as API servers complete them.
+"""Makes pods of the manifests of a question: those that the controllers of workloads would create, as API servers
+complete them.
 
-What an admission plugin of the cluster would add is not known: the priorities of PriorityClasses are looked up, and limits are
-requests, but a LimitRange or a webhook is not asked.
+What an admission plugin of the cluster would add is not known: the priorities of PriorityClasses are looked up, and
+limits are requests, but a LimitRange or a webhook is not asked.
 """
 
 import copy
@@ -122,7 +123,8 @@ class ManifestReader:
     def read(
         self, question: WhatIfQuestion, priorities: Mapping[str, int], nodes: Sequence[Node]
     ) -> Reading:
-        """The pods that are meant, and the other objects. ``nodes``: those of the cluster, for DaemonSets. Raises RefusedError."""
+        """The pods that are meant, and the other objects. ``nodes``: those of the cluster, for DaemonSets. Raises
+        RefusedError."""
         reading = Reading()
         one = _OneQuestion(self, question, priorities, nodes, reading)
         for number, value in enumerate(question.objects):

@@ -1,8 +1,9 @@
 """The imagined cluster: a mirror of the state with the scheduler's own cycles, in which a bound pod is only noted.
 
-Pods go through the same queue, the same loop and the same plugins as in the scheduler. What would be written is done to the mirror at
-once: a binding is confirmed, victims are terminating. They have gone when nothing else is left to try, as victims take longer to
-end than pods to be decided. Then preemptors, and whatever else waits for an event, are tried again.
+Pods go through the same queue, the same loop and the same plugins as in the scheduler. What would be written is done to
+the mirror at once: a binding is confirmed, victims are terminating. They have gone when nothing else is left to try, as
+victims take longer to end than pods to be decided. Then preemptors, and whatever else waits for an event, are tried
+again.
 """
 
 import asyncio
@@ -72,7 +73,8 @@ class GivenUp(BaseException):
 
 
 class Pace(Limiter):
-    """Lets the scheduler run every SLICE seconds, and much longer while it has pods to try; ends when the time is up."""
+    """Lets the scheduler run every SLICE seconds, and much longer while it has pods to try; ends when the time is
+    up."""
 
     def __init__(self, clock: Clock, busy: Callable[[], bool]) -> None:
         """``busy``: whether pods wait for the scheduler."""
@@ -368,7 +370,8 @@ class ImaginedCluster:
     async def settle(self) -> None:
         """Schedules until nothing is left to try. Raises GivenUp.
 
-        Victims are terminating when all pods have been tried, and then go one after another: that takes longer than decisions.
+        Victims are terminating when all pods have been tried, and then go one after another: that takes longer than
+        decisions.
         """
         await self._schedule()
         while self._evicting and self.outcomes.attempts <= self._most_attempts:

@@ -1,7 +1,8 @@
 """Serves the page on this machine, and passes on what the scheduler says (docs/dashboard.md, docs/security.md).
 
-The page can only read: every path is a GET of /debug, or a question (POST /whatif), which changes nothing. The address has a secret of this run, and requests of other sites
-or for other host names are refused, so that no page of another site can use the user's credentials.
+The page can only read: every path is a GET of /debug, or a question (POST /whatif), which changes nothing. The address
+has a secret of this run, and requests of other sites or for other host names are refused, so that no page of another
+site can use the user's credentials.
 """
 
 import asyncio

@@ -1,6 +1,8 @@
-"""Puts the recorded calls to an extender to one that runs, and finds where its answers differ (``check-extender --replay``).
+"""Puts the recorded calls to an extender to one that runs, and finds where its answers differ
+(``check-extender --replay``).
 
-Asked are filter and prioritize, one call after another in the recorded order, with the pod and the nodes as far as they were recorded.
+Asked are filter and prioritize, one call after another in the recorded order, with the pod and the nodes as far as they
+were recorded.
 """
 
 import asyncio

@@ -1,6 +1,7 @@
 """Serves the answers of a recording as an extender: ``python -m aiokube_scheduler.tools.replay.fake_extender TRACE``.
 
-The path of a request ends with the verb: ``/filter``, ``/prioritize``, ``/preempt``, ``/bind``. Prints its URL when it listens.
+The path of a request ends with the verb: ``/filter``, ``/prioritize``, ``/preempt``, ``/bind``. Prints its URL when it
+listens.
 """
 
 import asyncio

@@ -1,7 +1,8 @@
 """A scheduler in this process that is told what a recording says, in its order, and decides once more.
 
 State, queue and cycle are those of the scheduler; what its shell did (bindings, their failures, retries) comes from the
-recording. What was decided with extenders, or about a group of pods, is taken as recorded. The clock shows the recorded times.
+recording. What was decided with extenders, or about a group of pods, is taken as recorded. The clock shows the recorded
+times.
 """
 
 import functools

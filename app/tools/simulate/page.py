@@ -27,7 +27,8 @@ _CONTROLS: Final = """
 <div class="bar-line">
   <label>by <select id="by"><option value="zone">zone</option><option value="">nothing</option></select></label>
   <label>filled by <select id="resource"></select></label>
-  <label>show <select id="when"><option value="after">after</option><option value="before">before</option></select></label>
+  <label>show <select id="when"><option value="after">after</option>
+    <option value="before">before</option></select></label>
   <label>filter <input id="filter" type="search" placeholder="node, zone, pod or workload" spellcheck="false"></label>
 </div>
 <div class="map"><canvas id="map" tabindex="0" role="application" aria-describedby="spoken" data-height="360" data-fit

@@ -206,7 +206,8 @@ class TestRulesOf137:
 
     @pytest.mark.parametrize(("version", "found"), [("1.36", None), ("1.37", ["d1", "d2"])])
     def test_a_shared_device_that_is_given_up_gives_its_counters_back(self, version, found):
-        """The first request takes the shared device, and the second one lacks its counters; then it takes another one."""
+        """The first request takes the shared device, and the second one lacks its counters; then it takes another
+        one."""
         shared = self.part("d0", 3, allowMultipleAllocations=True)
         devices = shared, self.part("d1", 1), self.part("d2", 2, kind="b")
         second = asked(1, f'device.attributes["{DRIVER}"].?kind.orValue("") == "b"')

@@ -1,4 +1,5 @@
-"""The search for devices in random clusters: what it finds holds, is what a plain search finds, and does not depend on the past."""
+"""The search for devices in random clusters: what it finds holds, is what a plain search finds, and does not depend on
+the past."""
 
 import itertools
 from collections import Counter
