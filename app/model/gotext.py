@@ -3,10 +3,9 @@
 Used for messages that must equal kube-scheduler's, and for values in the configuration.
 """
 
+import dataclasses
 import re
 from typing import Final, Self
-
-import msgspec
 
 # ---------------------------------------------------------------- strings
 
@@ -66,7 +65,8 @@ class DurationError(ValueError):
     """Text that is not a Go duration. The message is Go's."""
 
 
-class Duration(msgspec.Struct, frozen=True, order=True):
+@dataclasses.dataclass(frozen=True, slots=True, order=True)
+class Duration:
     """A signed duration, exact to the nanosecond. Zero is false."""
 
     nanoseconds: int

@@ -236,6 +236,13 @@ CONTAINER_PORT = Obj(
         "protocol": Leaf(("TCP", "UDP", "SCTP"), ("", "QUIC", "tcp")),
     }
 )
+VOLUME_MOUNT = Obj(
+    {
+        "name": must(Leaf(("v0", "v1", "v2", "v3"), _ODD_TEXT)),
+        "mountPath": must(Leaf(("/a", "/b"), ("", "relative"))),
+        "bindMountOptions": rare(List(Leaf(("noexec", "nosuid"), _ODD_TEXT), 2)),
+    }
+)
 _CONTAINER: dict[str, Any] = {
     "name": must(Leaf(("c0", "c1", "c2"), _ODD_TEXT)),
     "image": must(
@@ -243,6 +250,7 @@ _CONTAINER: dict[str, Any] = {
     ),
     "resources": often(REQUIREMENTS),
     "ports": rare(List(CONTAINER_PORT, 3)),
+    "volumeMounts": rare(List(VOLUME_MOUNT, 2)),
 }
 _RULES: dict[str, Any] = {
     "restartPolicy": rare(Leaf(("Always",), ("", "Odd", "Never"))),
@@ -378,6 +386,7 @@ def _pod_fits(made: dict[str, Any], random: Random) -> None:
     for field in ("containers", "initContainers", "volumes", "resourceClaims"):
         _distinct(made, field, "name")
     named = {entry["name"] for entry in made["containers"]}
+    volumes = {entry["name"] for entry in made.get("volumes", ())}
     made["initContainers"] = [
         {**entry, "name": f"i-{entry['name']}"} for entry in made.get("initContainers", ())
     ]
@@ -385,6 +394,10 @@ def _pod_fits(made: dict[str, Any], random: Random) -> None:
         for container in made[field]:
             ports = {entry.get("hostPort"): entry for entry in container.get("ports", ())}
             container["ports"] = list(ports.values())
+            _distinct(container, "volumeMounts", "mountPath")
+            if "volumeMounts" in container:
+                mounts = container["volumeMounts"]
+                container["volumeMounts"] = [each for each in mounts if each["name"] in volumes]
             container.pop("restartPolicyRules", None)
             if field == "containers":
                 container.pop("restartPolicy", None)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import mcp
 import pytest
 
 from app.tools.subprocesses import reserved_port
@@ -55,7 +56,6 @@ def test_fits_says_what_would_help(cluster: Cluster, tmp_path: Path) -> None:
 
 
 async def test_an_assistant_asks(cluster: Cluster) -> None:
-    mcp: Any = pytest.importorskip("mcp")
     arguments = ["-m", "app", "mcp", f"--kubeconfig={cluster.kubeconfig}"]
     server = mcp.StdioServerParameters(command=sys.executable, args=arguments, env=dict(os.environ))
     async with mcp.stdio_client(server) as streams, mcp.ClientSession(*streams) as session:
