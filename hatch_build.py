@@ -60,7 +60,7 @@ class PackageHook(BuildHookInterface[Any]):
                     shutil.copyfile(file, target)
         build_data["force_include"][str(self._made / PACKAGE)] = PACKAGE
 
-    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:  # noqa: ARG002 - the interface's signature
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:  # noqa: ARG002
         """See BuildHookInterface."""
         if version != "editable":
             shutil.rmtree(self._made)

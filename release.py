@@ -49,7 +49,7 @@ class Refused(click.ClickException):
 def run(*command: str | Path) -> str:
     """What a command prints, started in the checkout. Raises Refused if it fails."""
     try:
-        done = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)  # noqa: S603 - commands of this file
+        done = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)  # noqa: S603
     except (OSError, subprocess.CalledProcessError) as error:
         raise Refused(f"{shlex.join(map(str, command))}: {error}") from error
     return done.stdout

@@ -1,4 +1,5 @@
-"""The long run: histories from seeds until the time is up. ``python -m tests.fuzz --seconds 600 [--seed N] [--found DIR]``
+"""The long run: histories from seeds until the time is up.
+``python -m tests.fuzz --seconds 600 [--seed N] [--found DIR]``
 
 ``--objects N`` instead of ``--seconds`` runs until so many objects and answers were judged. Its objects are made by
 changing valid ones (mutations.py), in histories of 10,000.

@@ -1,8 +1,8 @@
 """Shapes of JSON values, and how to draw one from a seeded generator: a valid one, or with something wrong in it.
 
-A shape describes one place of an object in one line; kinds.py describes the watched kinds with them. ``draw(shape, random,
-harm)`` makes a value. ``harm`` is the probability, for each place by itself, that what stands there is not what belongs
-there: 0 gives what an API server takes, 0.02 about one fault per object.
+A shape describes one place of an object in one line; kinds.py describes the watched kinds with them.
+``draw(shape, random, harm)`` makes a value. ``harm`` is the probability, for each place by itself, that what stands
+there is not what belongs there: 0 gives what an API server takes, 0.02 about one fault per object.
 
 What JSON libraries do not write (lone surrogates, invalid UTF-8, NaN, keys that occur twice, numbers of 5000 digits,
 nesting of 10,000 levels) is in the value as ``msgspec.Raw``, which msgspec writes as it stands.

@@ -1,4 +1,5 @@
-"""The alerts and dashboards of the chart, and those of kubernetes-mixin: each expression finds data in what a busy scheduler shows.
+"""The alerts and dashboards of the chart, and those of kubernetes-mixin: each expression finds data in what a busy
+scheduler shows.
 
 Names and labels are looked up in one scrape. Where Prometheus is installed it evaluates the expressions too.
 """

@@ -1,7 +1,8 @@
-"""The rights that the chart gives: enough for every request that the scheduler makes, and for none that it does not make.
+"""The rights that the chart gives: enough for every request that the scheduler makes, and for none that it does not
+make.
 
-The list of requests is made three times: as a table here, from what the program says that it watches, and by a scheduler
-that runs with the rendered rights and configuration behind a gate that enforces them. They must be the same.
+The list of requests is made three times: as a table here, from what the program says that it watches, and by a
+scheduler that runs with the rendered rights and configuration behind a gate that enforces them. They must be the same.
 """
 
 import asyncio
@@ -448,7 +449,8 @@ def volumes(cluster: Cluster) -> list[str]:
 
 
 def ask_for_devices(cluster: Cluster) -> None:
-    """A pod whose extended resource is a device: its claim is made, changes meanwhile, and goes when the binding is refused."""
+    """A pod whose extended resource is a device: its claim is made, changes meanwhile, and goes when the binding is
+    refused."""
     changed = {"method": "PATCH", "path": "/resourceclaims/[^/]+/status$", "status": 409}
     cluster.debug("faults", changed | {"reason": "Conflict"})
     refused = {"path": "/pods/with-device/binding$", "status": 403, "reason": "Forbidden"}
@@ -467,7 +469,8 @@ def preempt(cluster: Cluster) -> None:
 
 
 async def do_what_is_rare(server: str) -> None:
-    """What takes somebody who looks at the endpoints, an event that occurs again, or a server that speaks protobuf of claims."""
+    """What takes somebody who looks at the endpoints, an event that occurs again, or a server that speaks protobuf of
+    claims."""
     rng = np.random.default_rng(1)
     async with KubeClient(load_connection(master=server, wall=float), agent="test") as client:
         reviews = Reviews(client, rng)

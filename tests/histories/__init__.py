@@ -1,7 +1,8 @@
-"""Deterministic simulation: the scheduler's whole process against a model cluster that fails in every way, on virtual time.
+"""Deterministic simulation: the scheduler's whole process against a model cluster that fails in every way, on virtual
+time.
 
-One *history* is what follows from one seed: the cluster, what its users do, and which requests, watches, leases, clocks and
-processes fail when. Read the modules in this order:
+One *history* is what follows from one seed: the cluster, what its users do, and which requests, watches, leases, clocks
+and processes fail when. Read the modules in this order:
 
     history      one seed, from the draw to the verdict
     shape        what a seed decides: configuration, replicas, kinds of faults

@@ -1,4 +1,5 @@
-"""Plays histories: ``python -m tests.histories --seed 7`` or ``python -m tests.histories --histories 10000 --table``."""
+"""Plays histories: ``python -m tests.histories --seed 7`` or
+``python -m tests.histories --histories 10000 --table``."""
 
 import argparse
 import functools

@@ -1,7 +1,7 @@
 """A model API server: objects, versions, watches, and the few subresources that a scheduler needs.
 
-It shares nothing with the embedded cluster of the product (app.sim), so that no mistake is made twice. It never fails and never
-waits: what goes wrong between it and its clients is the network's business.
+It shares nothing with the embedded cluster of the product (app.sim), so that no mistake is made twice. It never fails
+and never waits: what goes wrong between it and its clients is the network's business.
 """
 
 import functools

@@ -4,22 +4,22 @@ After each request that leaves a process and each write that the server stores:
 
 * nothing is written by a process that does not hold the lease, by its own clock and the renewals it has had confirmed;
 * no pod is bound twice, and none that was not decided about;
-* no binding puts more on a node than it has, or breaks anti-affinity or a host port, or goes to a node that takes no such pod, or
-  that does not reach the pod's volumes and devices;
+* no binding puts more on a node than it has, or breaks anti-affinity or a host port, or goes to a node that takes no
+  such pod, or that does not reach the pod's volumes and devices;
 * no volume and no device is given to a second claim, and no pod is evicted for none of higher priority;
-* no pod is tried before an active one of higher priority, or before one that came earlier and needs the same; none overtakes a gang
-  that comes before it, at an extender that is called for one pod at a time;
+* no pod is tried before an active one of higher priority, or before one that came earlier and needs the same; none
+  overtakes a gang that comes before it, at an extender that is called for one pod at a time;
 * no binding of a gang is started before as many of its pods have a node as it needs;
 * no call of an extender waits there beyond its timeout, but for the first ten seconds;
 * a pod whose binding is refused because its node is locked is bound to that node later, and not decided again;
 * no status is written to a pod other than the one it is about, and none that says a bound pod cannot be scheduled.
 
-A process cannot know what it has not been told. So a rule is broken only if it is broken as things are *and* as the process had
-been told when it decided; and what a request does long after its sender has given it up is nobody's fault.
+A process cannot know what it has not been told. So a rule is broken only if it is broken as things are *and* as the
+process had been told when it decided; and what a request does long after its sender has given it up is nobody's fault.
 
-Every second: each pod is in at most one place of the scheduler's books, and none that waits for its group to be complete is
-nominated. Once nothing fails any more: what fits is bound, and the books of the scheduler say what the server says, no more and
-no less (``unsettled``).
+Every second: each pod is in at most one place of the scheduler's books, and none that waits for its group to be
+complete is nominated. Once nothing fails any more: what fits is bound, and the books of the scheduler say what the
+server says, no more and no less (``unsettled``).
 """
 
 import asyncio
@@ -62,8 +62,8 @@ _ETERNAL = ("process", "watch ", "events", "lease events", "event loop lag", "el
             "flush queue", "scheduling loop", "free memory")  # fmt: skip
 #: The timeout of the extender whose calls wait, and for how long a process may call it too often, seconds.
 TIMEOUT, LEARNING = 5.0, 10.0
-#: Seconds for which a gang waits at most while there is room for it, nothing fails and a process leads. Most of it is the time
-#: for which a binding that was not answered may still take effect.
+#: Seconds for which a gang waits at most while there is room for it, nothing fails and a process leads. Most of it is
+#: the time for which a binding that was not answered may still take effect.
 LONGEST_WAIT = 75
 
 
@@ -90,8 +90,8 @@ class Checker(Watcher):
         self._victims: defaultdict[Replica, set[str]] = defaultdict(set)
         #: When a process has called an extender first.
         self._called: dict[Replica, float] = {}
-        #: By process and uid: the node that was locked when an extender was asked to bind a pod, when that was, and what could lead
-        #: to another decision.
+        #: By process and uid: the node that was locked when an extender was asked to bind a pod, when that was, and
+        #: what could lead to another decision.
         self._locked: dict[tuple[Replica, str], tuple[str, float, object]] = {}
         #: For how long there has been room for a gang that waits, by name, seconds.
         self._waited: Counter[str] = Counter()
@@ -161,7 +161,8 @@ class Checker(Watcher):
         )
 
     def _state(self, request: Request, node: str) -> tuple[object, ...]:
-        """The node, the same as the process knows it with the number of pods of others that came there, and the number of faults."""
+        """The node, the same as the process knows it with the number of pods of others that came there, and the number
+        of faults."""
         sender, there = request.sender, self._server.get(NODES, node)
         state = sender.scheduler.state
         row, came = state.table.row_of.get(node), state.arrivals(node)
@@ -216,7 +217,8 @@ class Checker(Watcher):
             self.violated(f"{request} was not started as an eviction")
 
     def preempts(self, replica: Replica, eviction: Eviction) -> None:
-        """See Watcher. The victims are pods of lower priority on one node, the preemptor waits, and the extenders agree."""
+        """See Watcher. The victims are pods of lower priority on one node, the preemptor waits, and the extenders
+        agree."""
         uid, node = eviction.preemptor.uid, eviction.node_name
         views = replica.told.views()
         for victim in eviction.victims:
@@ -237,8 +239,8 @@ class Checker(Watcher):
     def pops(self, replica: Replica, queued: QueuedPod) -> None:
         """See Watcher. Neither a waiting pod nor a group is overtaken by later ones of lower priority.
 
-        A pod passes active pods of its own priority only, and only if these need something else besides their turn. Where one is
-        decided after the other, no pod passes a group that is being decided, or waits to be.
+        A pod passes active pods of its own priority only, and only if these need something else besides their turn.
+        Where one is decided after the other, no pod passes a group that is being decided, or waits to be.
         """
         state = replica.scheduler.state if replica.scheduler is not None else None
         if state is None:
@@ -384,7 +386,8 @@ class Checker(Watcher):
     ) -> Iterator[tuple[str, str]]:
         """The rules that a pod on a node breaks in one view.
 
-        Only those other pods count that the process had been told of, or had decided about before, and that are still there.
+        Only those other pods count that the process had been told of, or had decided about before, and that are still
+        there.
         """
         name = decision.node
         node, pod = view.nodes.get(name), view.pods.get(pod["metadata"]["uid"], pod)
@@ -437,7 +440,8 @@ class Checker(Watcher):
     # ------------------------------------------------------------ gangs that wait
 
     def look_at_gangs(self, *, led: bool) -> None:
-        """Each second once nothing fails: a gang that lacks pods with a node waits no longer than LONGEST_WAIT for room that there is.
+        """Each second once nothing fails: a gang that lacks pods with a node waits no longer than LONGEST_WAIT for room
+        that there is.
 
         ``led``: whether a process leads.
         """
@@ -662,6 +666,7 @@ def _waits(view: View, uid: str) -> bool:
 
 
 def _is_on(view: View, replica: Replica, uid: str, node: str) -> bool:
-    """Whether a pod is on a node, as far as the process knows. One that the view lacks may have a binding whose outcome is unknown."""
+    """Whether a pod is on a node, as far as the process knows. One that the view lacks may have a binding whose outcome
+    is unknown."""
     pod, decision = view.pods.get(uid, {"spec": {}}), replica.decisions.get(uid)
     return (pod["spec"].get("nodeName") or (decision.node if decision else "")) == node

@@ -1,4 +1,5 @@
-"""Model extenders: webhooks that filter, score, agree on victims and bind, each by a rule that the checker knows too."""
+"""Model extenders: webhooks that filter, score, agree on victims and bind, each by a rule that the checker knows
+too."""
 
 import random
 import zlib
@@ -17,7 +18,8 @@ from tests.histories.apiserver import (
 )
 from tests.histories.network import Request
 
-#: An extender whose client of the API server has client-go's default limiter: so many requests a second, and so many at once.
+#: An extender whose client of the API server has client-go's default limiter: so many requests a second, and so many at
+#: once.
 LIMITED = "limited"
 RATE, BURST = 5.0, 10
 #: What its verbs need: a binding reads the pod, annotates it and binds it.
@@ -54,7 +56,8 @@ class Extender:
         latency: float,
         patience: float,
     ) -> None:
-        """``slots``: as SLOTS, None for the number of CPUs; ``latency``: seconds that a call takes at most; ``patience``: seconds for which a scheduler reckons with a binding after a call that was not answered."""
+        """``slots``: as SLOTS, None for the number of CPUs; ``latency``: seconds that a call takes at most;
+        ``patience``: seconds for which a scheduler reckons with a binding after a call that was not answered."""
         self.name = name
         self._server = server
         self._rng = rng
@@ -68,7 +71,8 @@ class Extender:
         self._reserved: dict[str, str] = {}
         #: The nodes from which others may be evicted for a pod, by its uid.
         self._agreed: dict[str, set[str]] = {}
-        #: Pods that it was asked about by requests whose senders did not wait for an answer: what they reserve, nobody knows.
+        #: Pods that it was asked about by requests whose senders did not wait for an answer: what they reserve, nobody
+        #: knows.
         self._confused: set[str] = set()
         #: When the limiter has let the last request pass, and until when nodes are locked.
         self._passed_at = -BURST / RATE

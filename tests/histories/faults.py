@@ -1,8 +1,8 @@
 """What may go wrong with a request or a watch line, by name; and how often in one history.
 
-The names are those of stories and tables. A request is of one of the kinds in KINDS; a fault says which kinds it can hit, so that
-the model server and what stands before it do nothing that real ones never do (an API server does not say of a pod that exists
-that it does not).
+The names are those of stories and tables. A request is of one of the kinds in KINDS; a fault says which kinds it can
+hit, so that the model server and what stands before it do nothing that real ones never do (an API server does not say
+of a pod that exists that it does not).
 """
 
 import random
@@ -158,7 +158,8 @@ def draw_menu(rng: random.Random, *, calls: bool, choices: Sequence[int]) -> lis
 
 
 def draw_doubts(rng: random.Random) -> list[MenuItem]:
-    """Faults that leave it open whether a pod is bound, others of the lookup that is to tell, and a watch that tells late."""
+    """Faults that leave it open whether a pod is bound, others of the lookup that is to tell, and a watch that tells
+    late."""
     done = [fault for fault in REQUEST_FAULTS if "done" in fault and "not done" not in fault]
     lost = rng.choice(("reset after", "reset, done later", "reset, done later", rng.choice(done)))
     lookups = [fault for fault, kinds in REQUEST_FAULTS.items() if "lookup" in kinds]

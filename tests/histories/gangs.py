@@ -1,7 +1,7 @@
 """Contests of gangs: two to four pod groups, and room for one of them; what is drawn, what users and controllers do.
 
-A gang that has run for a while has done its work, and its pods end. A pod that goes before that is replaced. So each gang must
-run in the end.
+A gang that has run for a while has done its work, and its pods end. A pod that goes before that is replaced. So each
+gang must run in the end.
 """
 
 import itertools

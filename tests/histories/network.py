@@ -1,8 +1,8 @@
 """Between the processes and the API server: requests and watches take time here, and fail.
 
-The product's own KubeClient runs above this; what is replaced is what it makes connections with (app.http.pool.Pool) and what it
-opens streams with. So its guards, its time limits, its repetitions and its reading of errors are part of each
-history, but no socket is.
+The product's own KubeClient runs above this; what is replaced is what it makes connections with (app.http.pool.Pool)
+and what it opens streams with. So its guards, its time limits, its repetitions and its reading of errors are part of
+each history, but no socket is.
 """
 
 import asyncio

@@ -36,7 +36,8 @@ def play(
                 except Exception as error:
                     error.add_note(f"in history {seed}")
                     raise
-                # At once, while the processor has it at hand. What is left are caches, which are not looked through again.
+                # At once, while the processor has it at hand. What is left are caches, which are not looked through
+                # again.
                 gc.collect()
                 gc.freeze()
     finally:

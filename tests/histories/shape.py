@@ -114,8 +114,8 @@ class Incident(NamedTuple):
     name: str
     at: float
     seconds: float
-    #: The kind of request that brings it about, the first after ``at``: as it is sent, or as the server has carried it out.
-    #: Empty for none: it happens at that time.
+    #: The kind of request that brings it about, the first after ``at``: as it is sent, or as the server has carried it
+    #: out. Empty for none: it happens at that time.
     trigger: str
     when_done: bool
 
@@ -153,7 +153,8 @@ TRIGGERS = (
 )
 
 
-#: What a history is about, and how many of them are: faults and incidents that only together do harm are drawn together.
+#: What a history is about, and how many of them are: faults and incidents that only together do harm are drawn
+#: together.
 ANYTHING, DOUBTS, LAPSES, MID_ATTEMPT = THEMES = (
     "anything",
     "bindings in doubt",

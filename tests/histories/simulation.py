@@ -1,8 +1,9 @@
 """Virtual time: the world's events in order, and one event loop per process, which run only when it is their turn.
 
-The world (server, network, users) is a heap of plain function calls. A process is an asyncio loop that has no files and does not
-sleep: when it has nothing to do it calls ``Simulation.idle``, and there the world goes on until the process has something to do
-again. So all of a history runs in one thread, in one order, and takes no time but that of the processor.
+The world (server, network, users) is a heap of plain function calls. A process is an asyncio loop that has no files and
+does not sleep: when it has nothing to do it calls ``Simulation.idle``, and there the world goes on until the process
+has something to do again. So all of a history runs in one thread, in one order, and takes no time but that of the
+processor.
 """
 
 import asyncio
@@ -36,7 +37,8 @@ class Simulation:
         self._numbers = itertools.count()
 
     def at(self, time: float, action: Callable[..., object], *args: Any) -> None:
-        """Calls ``action`` when it is ``time``, at once if that has passed; at the same time in the order of these calls."""
+        """Calls ``action`` when it is ``time``, at once if that has passed; at the same time in the order of these
+        calls."""
         heapq.heappush(self._calendar, (time, next(self._numbers), action, args))
 
     def after(self, seconds: float, action: Callable[..., object], *args: Any) -> None:
@@ -125,7 +127,8 @@ class Simulation:
 
 
 class _Call:
-    """A callback of a loop: an asyncio.TimerHandle without what debugging needs. ``callback``: None once it is cancelled."""
+    """A callback of a loop: an asyncio.TimerHandle without what debugging needs. ``callback``: None once it is
+    cancelled."""
 
     __slots__ = ("args", "callback", "context", "due")
 

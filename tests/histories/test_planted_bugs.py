@@ -1,4 +1,5 @@
-"""Defects are found: most of those that the scheduler had, put back, and some others, each within a thousand histories."""
+"""Defects are found: most of those that the scheduler had, put back, and some others, each within a thousand
+histories."""
 
 import pytest
 

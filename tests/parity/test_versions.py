@@ -1,4 +1,5 @@
-"""One scenario for each rule that differs between versions of Kubernetes: without the rule it has another answer than with it.
+"""One scenario for each rule that differs between versions of Kubernetes: without the rule it has another answer than
+with it.
 
 docs/differences.md shows the answers. Where the rules come from: docs/spec/kubernetes-1.37.md.
 """

@@ -1,4 +1,5 @@
-"""Asks about random clusters, does what was asked about, and compares: ``python -m tests.whatif --clusters 500 --real 50``."""
+"""Asks about random clusters, does what was asked about, and compares:
+``python -m tests.whatif --clusters 500 --real 50``."""
 
 import argparse
 import asyncio

@@ -1,4 +1,5 @@
-"""What is said of a few random clusters is what then happens; ``python -m tests.whatif`` plays hundreds, on a real API server too."""
+"""What is said of a few random clusters is what then happens; ``python -m tests.whatif`` plays hundreds, on a real API
+server too."""
 
 import asyncio
 

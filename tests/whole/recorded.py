@@ -1,7 +1,8 @@
 """Records a scheduler at work, by hand: ``python -m tests.whole.recorded --help``.
 
-Pods arrive at a steady rate, run for a time, and go; each fourth asks an extender that takes its time, each tenth has a high priority,
-and nodes come and go. With ``--real`` the API server is that of $KUBEBUILDER_ASSETS, which ``--restart`` kills once in between.
+Pods arrive at a steady rate, run for a time, and go; each fourth asks an extender that takes its time, each tenth has a
+high priority, and nodes come and go. With ``--real`` the API server is that of $KUBEBUILDER_ASSETS, which ``--restart``
+kills once in between.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """Makes the recording of a day of a large cluster, by hand: ``python -m tests.whole.recorded_day FOLDER``.
 
-A scheduler's state lives through the day in virtual time: pods arrive with the hours, are decided, bound, run and go; nodes report every
-five minutes, as kubelets do. What it is told and decides is recorded as ``run --record`` does it.
+A scheduler's state lives through the day in virtual time: pods arrive with the hours, are decided, bound, run and go;
+nodes report every five minutes, as kubelets do. What it is told and decides is recorded as ``run --record`` does it.
 """
 
 import functools

@@ -108,7 +108,8 @@ async def text(page: Page, selector: str) -> str:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1440, 400])
 async def test_at_a_glance(demo: str, page: Page, scheme: str, width: int) -> None:
-    """Whether it is healthy, what waits and why, where room is: in both themes, and on a narrow screen without scrolling aside."""
+    """Whether it is healthy, what waits and why, where room is: in both themes, and on a narrow screen without
+    scrolling aside."""
     await opened(page, demo, width, scheme)
     await keep(page, f"demo-{scheme}-{width}")
     assert "Healthy" in await text(page, "#verdict")
@@ -564,7 +565,8 @@ spec:
 
 @pytest.mark.parametrize("width", [1440, 400])
 async def test_what_would_happen(demo: str, page: Page, width: int) -> None:
-    """A workload is pasted: its nodes light up, and the picture of afterwards is beside now; one too large says what would help."""
+    """A workload is pasted: its nodes light up, and the picture of afterwards is beside now; one too large says what
+    would help."""
     await opened(page, demo, width)
     await fill_in(page, "#manifest", DEPLOYMENT)
     await page.ask("document.querySelector('#fits-form').requestSubmit()")

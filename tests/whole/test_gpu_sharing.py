@@ -91,7 +91,8 @@ def test_pods_share_gpus_and_a_restarted_scheduler_knows_which(
 def test_with_the_values_of_the_chart_small_pods_share_one_gpu(
     cluster: Cluster, schedulers: Schedulers
 ) -> None:
-    """The second key decides: to GpuFragmentation alone several places are equal. Nobody has said which pods are typical."""
+    """The second key decides: to GpuFragmentation alone several places are equal. Nobody has said which pods are
+    typical."""
     schedulers.start(**yaml.safe_load(VALUES.read_text())["config"])
     for number in range(8):
         create(cluster, f"quarter-{number}", 250, schedulerName="aiokube-scheduler")

@@ -187,7 +187,8 @@ def test_everything_is_placed_on_nodes_made_up(tmp_path):
 
 
 def test_devices_are_given_to_the_claims_of_the_workload(tmp_path):
-    """Three pods with a device each, made from a template, on nodes that have two; a fourth names no template that is there."""
+    """Three pods with a device each, made from a template, on nodes that have two; a fourth names no template that is
+    there."""
     request = {"name": "gpu", "exactly": {"deviceClassName": "gpu.example.com"}}
     template = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate"}
     template |= {"metadata": {"name": "one", "namespace": "shop"}}

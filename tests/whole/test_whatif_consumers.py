@@ -1,4 +1,5 @@
-"""Who asks a running scheduler what would happen: ``explain --changes``, ``fits --changes``, and an assistant over MCP."""
+"""Who asks a running scheduler what would happen: ``explain --changes``, ``fits --changes``, and an assistant over
+MCP."""
 
 import json
 import os

@@ -1,4 +1,5 @@
-"""Versions of Kubernetes: their rules, what the rules of another one would change, and known differences that do not count."""
+"""Versions of Kubernetes: their rules, what the rules of another one would change, and known differences that do not
+count."""
 
 import msgspec
 import numpy as np

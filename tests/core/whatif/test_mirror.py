@@ -1,4 +1,5 @@
-"""A mirror decides as the state that it follows, whatever has happened there and whatever questions have changed in between."""
+"""A mirror decides as the state that it follows, whatever has happened there and whatever questions have changed in
+between."""
 
 import random
 

@@ -1,9 +1,10 @@
-"""The recorded outcomes of pod groups under 1.37, with the groups that its API server has: each other decision has its rule.
+"""The recorded outcomes of pod groups under 1.37, with the groups that its API server has: each other decision has its
+rule.
 
     python -m tests.parity.gangs.compare [STEP]
 
-takes every STEP-th scenario and prints how many outcomes are the same, or differ by which rule. What is said about the groups
-differs in every scenario in which one waits, so texts are not compared here.
+takes every STEP-th scenario and prints how many outcomes are the same, or differ by which rule. What is said about the
+groups differs in every scenario in which one waits, so texts are not compared here.
 """
 
 import sys
@@ -33,7 +34,8 @@ Outcomes = Sequence[dict[str, Any]]
 def reason(scenario: Scenario) -> str:
     """``same``, the rule by which the decisions differ, or ``""`` if none explains them.
 
-    ``racks``: a group with a topology constraint preempts. ``held``: a pod with a scheduling gate holds its group, which without that would be decided, or refused as ``alike``.
+    ``racks``: a group with a topology constraint preempts. ``held``: a pod with a scheduling gate holds its group,
+    which without that would be decided, or refused as ``alike``.
     """
     recorded = decisions(scenario.ours if scenario.differs else scenario.outcomes)
     outcomes = play_newer(scenario)

@@ -1,4 +1,5 @@
-"""Records what kube-scheduler makes of the scenarios: ``python -m tests.parity.gangs.record --family plain --first 0 --count 100``.
+"""Records what kube-scheduler makes of the scenarios:
+``python -m tests.parity.gangs.record --family plain --first 0 --count 100``.
 
 $KUBEBUILDER_ASSETS names a folder with etcd, kube-apiserver and kube-scheduler. Many scenarios are recorded side by
 side in one cluster; with ``--batch 1`` each has the cluster for itself, as scenarios of the family "preemption" need:

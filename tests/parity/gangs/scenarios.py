@@ -2,13 +2,13 @@
 
 An operation is a list of JSON, its name first:
 
-    ["node", name, cpu, rank, rack, {more}]   adds a node; pods prefer a higher ``rank``, so that the choice of node is never random
-    ["-node", name]                       deletes a node
-    ["group", name, minimum, {more}]      creates a PodGroup; without a minimum its policy is basic; more fields of its spec
-    ["-group", name]                      deletes a PodGroup, and what holds it
-    ["pods", set, count, cpu, {more}]     creates equal pods; group, priority, gated, never (no preemption by them), more of the spec
-    ["-pods", set, where, count]          deletes pods of a set: on this node, those without a node (""), or any ("*")
-    ["ungate", set, count]                removes the scheduling gates of all pods, or of so many
+    ["node", name, cpu, rank, rack, {more}]   adds a node; pods prefer a higher ``rank``, so that the choice of node is
+    never random ["-node", name]                       deletes a node
+    ["group", name, minimum, {more}]      creates a PodGroup; without a minimum its policy is basic; more fields of its
+    spec ["-group", name]                      deletes a PodGroup, and what holds it
+    ["pods", set, count, cpu, {more}]     creates equal pods; group, priority, gated, never (no preemption by them),
+    more of the spec ["-pods", set, where, count]          deletes pods of a set: on this node, those without a node
+    (""), or any ("*") ["ungate", set, count]                removes the scheduling gates of all pods, or of so many
     ["end", set, where, count]            pods end, chosen as by "-pods"
     ["make", kind, {object}]              creates an object of another kind
     ["patch", kind, name, {changes}]      merges changes into a node or another object
@@ -16,7 +16,8 @@ An operation is a list of JSON, its name first:
 
 OWN in any text stands for the namespace of the scenario, which the names of its nodes begin with.
 Pods of a set are equal, and which of them gets which node is random: the outcome has only their numbers.
-Which of two nodes with equal victims is taken is random as well; with the seed of ``replay.play`` it is the recorded one.
+Which of two nodes with equal victims is taken is random as well; with the seed of ``replay.play`` it is the recorded
+one.
 """
 
 import re
@@ -327,7 +328,8 @@ def _reason(pod: Manifest) -> tuple[str, str]:
 
 
 def own_nodes(message: str) -> str:
-    """A message as it is without the nodes of other scenarios: they fail the selector, no other node does. Reasons are sorted."""
+    """A message as it is without the nodes of other scenarios: they fail the selector, no other node does. Reasons are
+    sorted."""
     foreign = 0
 
     def own(found: re.Match[str]) -> str:

@@ -1,4 +1,5 @@
-"""The commands that ask what would happen: on a dump, so that no scheduler runs; and what they send to one that does."""
+"""The commands that ask what would happen: on a dump, so that no scheduler runs; and what they send to one that
+does."""
 
 import json
 

@@ -1,4 +1,5 @@
-"""A scheduler without an API server whose extenders are scripts: queue, loop, search and bindings on the virtual clock."""
+"""A scheduler without an API server whose extenders are scripts: queue, loop, search and bindings on the virtual
+clock."""
 
 import json
 

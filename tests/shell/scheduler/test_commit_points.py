@@ -1,4 +1,5 @@
-"""Reserve, Permit, PreBind, Bind and PostBind of third-party plugins: the loop and the binding cycle with fake effects."""
+"""Reserve, Permit, PreBind, Bind and PostBind of third-party plugins: the loop and the binding cycle with fake
+effects."""
 
 import asyncio
 import contextlib

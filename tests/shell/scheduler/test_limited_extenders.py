@@ -1,4 +1,5 @@
-"""Extenders that are limited, fail or do not answer: no pod is lost, none is bound twice, and others keep their speed."""
+"""Extenders that are limited, fail or do not answer: no pod is lost, none is bound twice, and others keep their
+speed."""
 
 import asyncio
 
@@ -50,7 +51,8 @@ class Serial:
 
 
 class Server:
-    """An extender's server. ``before``: what a verb waits for; ``timeouts``: when calls got no answer, after the first ten seconds."""
+    """An extender's server. ``before``: what a verb waits for; ``timeouts``: when calls got no answer, after the first
+    ten seconds."""
 
     def __init__(self, **before):
         self.before, self.world, self.began, self.timeouts = before, None, now(), []
@@ -130,7 +132,8 @@ async def test_a_client_with_five_requests_a_second(verbs):
 
 
 async def one_after_the_other(server, pods):
-    """What kube-scheduler does: filters one after the other, and each binding beside the next of them; when pods are bound."""
+    """What kube-scheduler does: filters one after the other, and each binding beside the next of them; when pods are
+    bound."""
     began, bound, bindings = now(), [], []
 
     async def bind(pod):
@@ -161,7 +164,8 @@ LIMITED = st.sampled_from([("filter",), ("bind",), ("filter", "bind")])
 @example(("filter", "bind"), 20.0, 5)
 @settings(max_examples=12)
 async def test_no_fewer_pods_are_bound_than_one_after_the_other(verbs, rate, burst):
-    """After five seconds, at each second: what is filtered too early takes the place of bindings, and what times out is lost."""
+    """After five seconds, at each second: what is filtered too early takes the place of bindings, and what times out is
+    lost."""
     pods = int(burst + 12 * rate) if len(verbs) == 1 else int(burst + 15 * rate) // 2
     pods = min(pods, 60)
     bucket = Bucket(rate, burst)

@@ -8,8 +8,8 @@ Each is a file of FOLDER/trace, made by ``python -m tests.whole.recorded FOLDER 
     devices          --nodes 6 --pods 40 --rate 10 --life 60 --delay -1 --shape dra --cpu 100m
     faulty-extender  --nodes 20 --pods 120 --rate 10 --life 5 --faults
 
-A hash, which ``replay`` prints, changes when a decision does: if that is meant, and a recorded decision is made otherwise now, the
-recording has to be made anew.
+A hash, which ``replay`` prints, changes when a decision does: if that is meant, and a recorded decision is made
+otherwise now, the recording has to be made anew.
 """
 
 import json
