@@ -23,10 +23,10 @@ _PATH: Final = "/whatif"
 _SECONDS: Final = 60.0
 _INSTRUCTIONS: Final = (
     "Questions to a running Kubernetes scheduler. Nothing is changed, whatever is asked. "
-    "Manifests are those of kubectl apply, as JSON."
+    "_Manifests are those of kubectl apply, as JSON."
 )
 
-Manifests = list[dict[str, Any]]
+_Manifests = list[dict[str, Any]]
 
 
 class McpMissing(Exception):  # noqa: N818 - says what to do
@@ -49,7 +49,7 @@ class Tools:
 
     async def fits(
         self,
-        objects: Manifests | None = None,
+        objects: _Manifests | None = None,
         pods: list[str] | None = None,
         copies: int | None = None,
     ) -> dict[str, Any]:
@@ -61,7 +61,7 @@ class Tools:
         asked = {"objects": objects or [], "pods": pods or [], "copies": copies}
         return await self._ask("fits", changes=True, **asked)
 
-    async def how_many(self, objects: Manifests) -> dict[str, Any]:
+    async def how_many(self, objects: _Manifests) -> dict[str, Any]:
         """How many more pods like these is there room for, and which reason stops it?"""
         return await self._ask("how-many", objects=objects)
 
@@ -75,7 +75,7 @@ class Tools:
         return await self._ask("lose", label=label)
 
     async def needs(
-        self, objects: Manifests, like: str = "", node: dict[str, Any] | None = None
+        self, objects: _Manifests, like: str = "", node: dict[str, Any] | None = None
     ) -> dict[str, Any]:
         """How many more nodes are needed for these pods? like: the name of a node of that shape, or node: its
         manifest."""

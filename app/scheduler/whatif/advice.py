@@ -17,12 +17,12 @@ from app.model.objects import Node
 from app.model.pod import Pod
 from app.model.status import Code, SchedulingError
 from app.scheduler.whatif.remedies import (
+    ChangeTrial,
     Clearing,
-    Eviction,
     Remedy,
-    Request,
+    RequestChange,
     Spot,
-    Trial,
+    SuggestedEviction,
     evicted,
     free_on,
     remedies_for,
@@ -98,7 +98,7 @@ class Advice:
         """Tries one more change; returns the sets that do not help yet, with what is in their way."""
         left: list[tuple[_Remedies, Diagnosis | None]] = []
         widened = self._widened(remedies)
-        await self._make(Trial(self._pod))
+        await self._make(ChangeTrial(self._pod))
         for remedy in remedies_for(widened, diagnosis, self._world.state):
             if remedy is None:
                 await self._world.pace.wait_for_room()
@@ -119,13 +119,13 @@ class Advice:
                 await self._try_narrowly(together, wide.spot)
         return left
 
-    def _widened(self, remedies: _Remedies) -> Trial:
-        trial = Trial(self._pod)
+    def _widened(self, remedies: _Remedies) -> ChangeTrial:
+        trial = ChangeTrial(self._pod)
         for remedy in remedies:
             trial = remedy.wide(trial)
         return trial
 
-    async def _make(self, trial: Trial) -> None:
+    async def _make(self, trial: ChangeTrial) -> None:
         """Makes the cluster as it is in the trial, but for the pod itself. Raises GivenUp, ValueError."""
         world = self._world
         await world.again()
@@ -159,7 +159,7 @@ class Advice:
         """Whether pods of lower priority may be evicted for the pod where filters refuse it."""
         return bool(len(failed.rows_with(Code.Unschedulable, self._world.state.table.all_rows())))
 
-    async def _try_by_deciding(self, trial: Trial, remedies: _Remedies) -> _Wide:
+    async def _try_by_deciding(self, trial: ChangeTrial, remedies: _Remedies) -> _Wide:
         pod = await self._decide(trial.pod)
         failed, outcomes = self._world.fate(pod), self._world.outcomes
         if failed is not None:
@@ -178,7 +178,7 @@ class Advice:
         await self._world.settle()
         return tried
 
-    def _try_by_filters(self, trial: Trial, remedies: _Remedies) -> _Wide:
+    def _try_by_filters(self, trial: ChangeTrial, remedies: _Remedies) -> _Wide:
         """Raises SchedulingError, NoNodesError."""
         pod, state = trial.pod, self._world.state
         if pod.spec.scheduling_gates:
@@ -218,7 +218,7 @@ class Advice:
 
     async def _try_narrowly(self, remedies: _Remedies, spot: Spot) -> None:
         """Tells the changes if they are enough when they are as small as the node allows."""
-        trial = Trial(self._pod)
+        trial = ChangeTrial(self._pod)
         for remedy in remedies:
             trial = remedy.narrow(trial, spot)
         if not trial.changes or len(trial.changes) < len(remedies):
@@ -230,7 +230,7 @@ class Advice:
         if enough:
             self.found.append(enough)
 
-    async def _made(self, trial: Trial) -> Suggestion | None:
+    async def _made(self, trial: ChangeTrial) -> Suggestion | None:
         """The changes, made: None if the pod gets no node."""
         try:
             await self._make(trial)
@@ -249,8 +249,8 @@ class Advice:
         )
 
     async def _with_fewer_victims(
-        self, trial: Trial, remedy: Clearing, made: Suggestion | None
-    ) -> tuple[Trial, Suggestion | None]:
+        self, trial: ChangeTrial, remedy: Clearing, made: Suggestion | None
+    ) -> tuple[ChangeTrial, Suggestion | None]:
         """The trial without the evictions that are not needed, as far as few trials show, and its outcome."""
         victims = sorted(remedy.pods, key=lambda pod: -pod.priority)
         for pod in victims[:_MOST_SPARED]:
@@ -263,15 +263,15 @@ class Advice:
 
 def _requests(remedies: _Remedies) -> list[str]:
     """The resources of which the pod asks for nothing in a wide trial."""
-    return [each.resource for each in remedies if isinstance(each, Request)]
+    return [each.resource for each in remedies if isinstance(each, RequestChange)]
 
 
 def _at_odds(remedies: _Remedies) -> bool:
     """Whether one of the changes makes another one needless: a smaller request, and room by evictions."""
     kinds = {type(each) for each in remedies}
-    return {Eviction, Request} <= kinds
+    return {SuggestedEviction, RequestChange} <= kinds
 
 
 def _in_order(remedies: _Remedies) -> _Remedies:
     """Evictions last: what the pod asks for is settled then."""
-    return tuple(sorted(remedies, key=lambda each: isinstance(each, Eviction)))
+    return tuple(sorted(remedies, key=lambda each: isinstance(each, SuggestedEviction)))

@@ -48,7 +48,7 @@ _BY_PODS: Final = frozenset(
 )
 
 
-class Trial(msgspec.Struct, frozen=True):
+class ChangeTrial(msgspec.Struct, frozen=True):
     """The pod and the nodes as they would be, and the pods that would be gone."""
 
     pod: Pod
@@ -76,11 +76,11 @@ class Remedy:
         #: Equal for equal remedies.
         self.key: Final = (type(self).__name__, *key)
 
-    def wide(self, trial: Trial) -> Trial:
+    def wide(self, trial: ChangeTrial) -> ChangeTrial:
         """The trial with the change everywhere."""
         raise NotImplementedError
 
-    def narrow(self, trial: Trial, spot: Spot) -> Trial:
+    def narrow(self, trial: ChangeTrial, spot: Spot) -> ChangeTrial:
         """The trial with what this node needs of the change; the same trial if it needs nothing."""
         del spot
         return self.wide(trial)
@@ -94,7 +94,7 @@ class _OfPod(Remedy):
         self._change: Final = change
         self._edit: Final = edit
 
-    def wide(self, trial: Trial) -> Trial:
+    def wide(self, trial: ChangeTrial) -> ChangeTrial:
         """See Remedy."""
         changes = (*trial.changes, self._change)
         return msgspec.structs.replace(
@@ -102,14 +102,14 @@ class _OfPod(Remedy):
         )
 
 
-class Request(Remedy):
+class RequestChange(Remedy):
     """Less of a resource."""
 
     def __init__(self, resource: str) -> None:
         super().__init__(1, resource)
         self.resource: Final = resource
 
-    def wide(self, trial: Trial) -> Trial:
+    def wide(self, trial: ChangeTrial) -> ChangeTrial:
         """See Remedy."""
         found = _lowered(trial.pod.spec, self.resource, 0)
         return (
@@ -118,7 +118,7 @@ class Request(Remedy):
             else msgspec.structs.replace(trial, pod=_with_spec(trial.pod, found[0]))
         )
 
-    def narrow(self, trial: Trial, spot: Spot) -> Trial:
+    def narrow(self, trial: ChangeTrial, spot: Spot) -> ChangeTrial:
         """See Remedy."""
         spec, name = trial.pod.spec, self.resource
         before = pod_requests(spec).get(name, 0)
@@ -149,13 +149,13 @@ class _OfNodes(Remedy):
         self._edit: Final = edit
         self._change: Final = change
 
-    def wide(self, trial: Trial) -> Trial:
+    def wide(self, trial: ChangeTrial) -> ChangeTrial:
         """See Remedy."""
         known = trial.nodes
         edited = {n: self._edit(known.get(n, node)) for n, node in self._nodes.items()}
         return msgspec.structs.replace(trial, nodes={**known, **edited})
 
-    def narrow(self, trial: Trial, spot: Spot) -> Trial:
+    def narrow(self, trial: ChangeTrial, spot: Spot) -> ChangeTrial:
         """See Remedy."""
         node = self._nodes.get(spot.node)
         if node is None:
@@ -165,20 +165,20 @@ class _OfNodes(Remedy):
         return msgspec.structs.replace(trial, nodes=nodes, changes=changes)
 
 
-class Eviction(Remedy):
+class SuggestedEviction(Remedy):
     """Pods of a node go, whatever their priority is, but for those of the system."""
 
     def __init__(self) -> None:
         super().__init__(9)
 
-    def wide(self, trial: Trial) -> Trial:
+    def wide(self, trial: ChangeTrial) -> ChangeTrial:
         """See Remedy."""
         spec = msgspec.structs.replace(
             trial.pod.spec, priority=_ABOVE_USERS, preemption_policy=None
         )
         return msgspec.structs.replace(trial, pod=_with_spec(trial.pod, spec), evicts=True)
 
-    def narrow(self, trial: Trial, spot: Spot) -> Trial:
+    def narrow(self, trial: ChangeTrial, spot: Spot) -> ChangeTrial:
         """See Remedy."""
         return _evicting(trial, spot.node, spot.victims)
 
@@ -191,16 +191,16 @@ class Clearing(Remedy):
         self._node: Final = node
         self.pods: Final = tuple(pods)
 
-    def wide(self, trial: Trial) -> Trial:
+    def wide(self, trial: ChangeTrial) -> ChangeTrial:
         """See Remedy."""
         return msgspec.structs.replace(trial, gone=(*trial.gone, *self.pods))
 
-    def narrow(self, trial: Trial, spot: Spot) -> Trial:
+    def narrow(self, trial: ChangeTrial, spot: Spot) -> ChangeTrial:
         """See Remedy."""
         del spot
         return _evicting(trial, self._node, self.pods)
 
-    def without(self, trial: Trial, pod: Pod) -> Trial | None:
+    def without(self, trial: ChangeTrial, pod: Pod) -> ChangeTrial | None:
         """The narrow trial in which this pod stays; None if it is the only one that goes."""
         [own] = [
             each for each in trial.changes if each.kind == "eviction" and each.node == self._node
@@ -215,7 +215,7 @@ class Clearing(Remedy):
         return _evicting(base, self._node, here)
 
 
-def _evicting(trial: Trial, node: str, pods: Sequence[Pod]) -> Trial:
+def _evicting(trial: ChangeTrial, node: str, pods: Sequence[Pod]) -> ChangeTrial:
     shown = ", ".join(pod.key for pod in pods[:3])
     more = f" and {len(pods) - 3} more" if len(pods) > 3 else ""
     change = PodChange(
@@ -238,7 +238,7 @@ def evicted(pod: Pod) -> EvictedPod:
 
 
 def remedies_for(
-    trial: Trial, diagnosis: Diagnosis | None, state: SchedulerState
+    trial: ChangeTrial, diagnosis: Diagnosis | None, state: SchedulerState
 ) -> Iterator[Remedy | None]:
     """What may help against the reasons of a failed trial, None where others may run.
 
@@ -261,7 +261,7 @@ def remedies_for(
     if diagnosis.outcome is None or diagnosis.absent.plugin == "NodeAffinity":
         found += _selection(spec)
     if evicts and not trial.evicts:
-        found.append(Eviction())
+        found.append(SuggestedEviction())
     yield from sorted({each.key: each for each in found}.values(), key=_rank)
     # Where the pod may evict others, only the search for victims finds that pods elsewhere are in the way as well.
     if evicts and not trial.evicts:
@@ -281,12 +281,12 @@ def _reasons(diagnosis: Diagnosis) -> Iterator[tuple[Status, Rows]]:
         yield outcome.status(int(rows[0])), rows
 
 
-def _remedies(status: Status, trial: Trial, nodes: Sequence[Node]) -> Iterable[Remedy]:
+def _remedies(status: Status, trial: ChangeTrial, nodes: Sequence[Node]) -> Iterable[Remedy]:
     spec = trial.pod.spec
     match status.plugin:
         case "NodeResourcesFit":
             lacking = [r.removeprefix(_INSUFFICIENT) for r in status.reasons]
-            return [Request(name) for name in lacking if pod_requests(spec).get(name)]
+            return [RequestChange(name) for name in lacking if pod_requests(spec).get(name)]
         case "TaintToleration":
             return _tolerations(spec, nodes)
         case "NodeUnschedulable":
@@ -307,7 +307,7 @@ def _rank(remedy: Remedy) -> int:
     return remedy.rank
 
 
-def _clearings(trial: Trial, state: SchedulerState) -> Iterator[Remedy | None]:
+def _clearings(trial: ChangeTrial, state: SchedulerState) -> Iterator[Remedy | None]:
     """The pods that keep this one away by anti-affinity or spreading: one remedy for each node."""
     pod, namespaces = trial.pod, state.cluster.namespaces
 
@@ -449,7 +449,7 @@ def _without_node_affinity(spec: PodSpec) -> PodSpec:
     )
 
 
-def _labels(spec: PodSpec, nodes: Sequence[Node], trial: Trial) -> Iterator[Remedy]:
+def _labels(spec: PodSpec, nodes: Sequence[Node], trial: ChangeTrial) -> Iterator[Remedy]:
     """The labels of which a node lacks one only, to be what the pod selects."""
     lacking: dict[tuple[str, str], list[Node]] = {}
     ways = list(_ways(spec))

@@ -36,7 +36,7 @@ _json: Final = msgspec.json.Encoder().encode
 _SUCCESS: Final = frozenset({CallOutcome.SUCCESS, CallOutcome.ERROR, CallOutcome.BAD_ANSWER})
 
 #: What was said of a node: None if it was accepted, else the reason, and whether preemption does not help.
-Verdict = tuple[str, bool] | None
+_Verdict = tuple[str, bool] | None
 _ANY: Final = object()
 
 
@@ -99,7 +99,7 @@ class _Said:
     """What was said of nodes."""
 
     def __init__(self) -> None:
-        self.verdicts: Final[dict[str, Verdict]] = {}
+        self.verdicts: Final[dict[str, _Verdict]] = {}
         self.scores: Final[dict[str, int]] = {}
 
 
@@ -199,7 +199,7 @@ class Cassette:
 
     def verdicts(
         self, extender: str, uid: str, names: Sequence[str]
-    ) -> tuple[dict[str, Verdict], int]:
+    ) -> tuple[dict[str, _Verdict], int]:
         """What is said of each node, and of how many nothing is known: they are accepted."""
         return self._composed(extender, Verb.FILTER, uid, names, None)
 
@@ -232,12 +232,12 @@ def _digest(names: list[str] | None) -> int:
     return 0 if names is None else zlib.crc32(_json(names))
 
 
-def _verdicts(call: RecordedCall) -> dict[str, Verdict]:
+def _verdicts(call: RecordedCall) -> dict[str, _Verdict]:
     answer = FILTER_BY_NAME.at_once(call.answer)
     if answer.error:
         return {}
     accepted = answer.node_names if answer.node_names is not None else answer.nodes or []
-    found: dict[str, Verdict] = dict.fromkeys(call.names or (), ("", True))
+    found: dict[str, _Verdict] = dict.fromkeys(call.names or (), ("", True))
     found |= {name: (reason, False) for name, reason in answer.failed.items()}
     found |= {name: (reason, True) for name, reason in answer.failed_and_unresolvable.items()}
     return found | dict.fromkeys(accepted)

@@ -20,7 +20,7 @@ class _Json(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     pass
 
 
-class Waiting(_Json, frozen=True, kw_only=True):
+class WaitingTimes(_Json, frozen=True, kw_only=True):
     """Seconds from a pod's arrival to its binding, of the pods that were bound."""
 
     pods: int
@@ -49,7 +49,7 @@ class Course(_Json, frozen=True, kw_only=True):
     pending: int
     """Pods that are there at the end without a node."""
     preempted: int
-    waiting: dict[str, Waiting]
+    waiting: dict[str, WaitingTimes]
     """By priority, and ``all``."""
     unschedulable: list[UnfitReason]
     """The last reason of each pod that fitted nowhere at least once, the most frequent first."""
@@ -120,7 +120,7 @@ class Lived(msgspec.Struct):
     nodes: dict[str, str]
 
 
-def waiting_times(waits: Iterable[tuple[int, float]]) -> dict[str, Waiting]:
+def waiting_times(waits: Iterable[tuple[int, float]]) -> dict[str, WaitingTimes]:
     """From pairs of a priority and seconds."""
     by: dict[str, list[float]] = {"all": []}
     for priority, seconds in waits:
@@ -133,9 +133,9 @@ def _by_number(name: str) -> tuple[bool, int]:
     return name != "all", 0 if name == "all" else -int(name)
 
 
-def _waiting(seconds: list[float]) -> Waiting:
+def _waiting(seconds: list[float]) -> WaitingTimes:
     array = np.array(seconds)
-    return Waiting(
+    return WaitingTimes(
         pods=len(seconds),
         mean=round(float(array.mean()), 4),
         p50=round(float(np.percentile(array, 50)), 4),
