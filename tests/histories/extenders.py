@@ -74,9 +74,10 @@ class Extender:
         #: Pods that it was asked about by requests whose senders did not wait for an answer: what they reserve, nobody
         #: knows.
         self._confused: set[str] = set()
-        #: When the limiter has let the last request pass, and until when nodes are locked.
+        #: When the limiter has let the last request pass.
         self._passed_at = -BURST / RATE
-        self._locked: dict[str, float] = {}
+        #: Until when nodes are locked, and by which request: a copy of that one is not refused.
+        self._locked: dict[str, tuple[float, Request]] = {}
 
     def queue(self, path: str, now: float) -> float:
         """A call comes in: seconds for which it waits for others before it is carried out."""
@@ -195,12 +196,13 @@ class Extender:
         }
         path = f"/api/v1/namespaces/{namespace}/pods/{name}/binding"
         now = cause.sender.network.simulation.now
-        if cause.refused or now < self._locked.get(asked["Node"], 0.0):
+        until, holder = self._locked.get(asked["Node"], (0.0, cause))
+        if cause.refused or (now < until and holder is not cause):
             cause.refused = True
             self._tell(self.name, f"refuses {name}: {asked['Node']} is locked")
             return Answer(200, encode({"Error": f"node {asked['Node']} has been locked"}))
         if self.name == LOCKING:
-            self._locked[asked["Node"]] = now + LOCK_SECONDS * self._rng.random()
+            self._locked[asked["Node"]] = (now + LOCK_SECONDS * self._rng.random(), cause)
         answer = self._server.handle(BindRequest(cause, path, encode(body), self._patience))
         error = "" if answer.status < 300 else decode(answer.body)["message"]
         return Answer(200, encode({"Error": error}))
