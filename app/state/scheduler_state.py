@@ -623,5 +623,10 @@ class SchedulerState:
             self.queue.add_unschedulable_if_not_present(queued, now)
         except AlreadyQueuedError:
             return Failure(current, report=True, requeued=False, nominated_node=nominated_node)
+        before = self.nominator.node_of(current.uid)
         self.nominator.add(current, nominated_node)
+        # A nomination that was written ends for others when the watch shows it.
+        written = before == current.nominated_node_name
+        if before and nominated_node not in {None, before} and not written:
+            self._nomination_freed(current, before, now)
         return Failure(current, report=True, requeued=True, nominated_node=nominated_node)

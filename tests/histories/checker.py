@@ -157,16 +157,34 @@ class Checker(Watcher):
             known is not None
             and node in view.nodes
             and view.nodes[node]["metadata"]["resourceVersion"] == known.resource_version
+            and all(
+                uid in view.pods and view.pods[uid]["spec"].get("nodeName") == node
+                for uid in self._others(replica, node)
+            )
             for view in decision.views
         )
 
+    def _others(self, replica: Replica, node: str) -> set[str]:
+        """The pods (uids) on a node, as the process knows it, that it has not bound itself."""
+        there = (
+            p["metadata"]["uid"]
+            for p in self._server.all(PODS)
+            if p["spec"].get("nodeName") == node
+        )
+        cache = replica.scheduler.state.cache
+        return {
+            uid
+            for uid in there
+            if self._bound_by.get(uid) is not replica and cache.get(uid) is not None
+        }
+
     def _state(self, request: Request, node: str) -> tuple[object, ...]:
-        """The node, the same as the process knows it with the number of pods of others that came there, and the number
-        of faults."""
+        """The node, the same and the pods of others there as the process knows them, and the number of faults."""
         sender, there = request.sender, self._server.get(NODES, node)
         state = sender.scheduler.state
-        row, came = state.table.row_of.get(node), state.arrivals(node)
+        row = state.table.row_of.get(node)
         known = None if row is None else state.table.nodes[row]
+        came = self._others(sender, node)
         faults = sum(sender.network.faults.counts.values())
         return there and there["metadata"]["uid"], known, came, faults
 

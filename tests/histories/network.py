@@ -663,8 +663,8 @@ class Stream:
                 self._queue(b'{"type":"ERROR","object":%b}\n' % body, None, True)
 
     def _hold_up(self, seconds: float) -> None:
-        """Lets nothing through for so long."""
-        self._free_at = max(self._free_at, self._simulation.now) + seconds
+        """Lets nothing through for so long from now on, however many such faults there are."""
+        self._free_at = max(self._free_at, self._simulation.now + seconds)
 
     def _spoil(self, line: bytes) -> None:
         """A line that nobody can read comes instead of the true one, and the stream goes on."""

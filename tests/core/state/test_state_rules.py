@@ -494,3 +494,21 @@ def test_a_pod_is_counted_in_one_group_at_a_time():
     assert set(groups.members(new).unscheduled) == {"p"}
     world.tell(moved, None)
     assert not groups.groups()
+
+
+@pytest.mark.parametrize(("written", "freed"), [("", ["node"]), ("node", [])])
+def test_a_failed_attempt_frees_its_nomination_for_others_unless_the_watch_will_say_so(
+    written, freed
+):
+    waiting = later(WAITING, nominated_node_name=written)
+    world = World(NODE, waiting)
+    world.state.nominator.add(waiting, "node")
+    queued = world.state.pop(NOW)
+    queued.reject(["Fit"])
+    world.queue.heard.clear()
+    world.state.fail(queued, NOW, nominated_node="")
+    assert [
+        old.nominated_node_name
+        for label, old, _ in world.queue.heard
+        if label == "AssignedPodDelete"
+    ] == freed
