@@ -20,8 +20,9 @@ def server(tmp_path_factory):
         yield running
 
 
-#: A real API server has the kinds of pod groups only by a flag or a definition.
-SERVED = [kind for kind in KINDS if kind.plural != "podgroups"]
+#: A real API server has the kinds of pod groups only by a flag or a definition, and DeviceTaintRules in v1 from
+#: Kubernetes 1.37 on.
+SERVED = [kind for kind in KINDS if kind.plural not in {"podgroups", "devicetaintrules"}]
 
 
 @pytest.mark.parametrize("kind", SERVED, ids=lambda kind: kind.name)
