@@ -4,7 +4,8 @@ It requires the verb ``post`` on the non-resource URL ``/whatif``, and ``get`` o
 """
 
 import functools
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -23,6 +24,8 @@ MAX_BODY: Final = 1 << 20
 #: The path of filter, as extenders have it, and the bytes of its body at most: 4000 whole nodes.
 FILTER: Final = "/whatif/filter"
 MAX_NODES_BODY: Final = 32 << 20
+#: Bytes of all bodies that are held at the same time; what would be more is answered with 429.
+MAX_HELD: Final = 64 << 20
 
 _DECODER: Final = msgspec.json.Decoder(WhatIfQuestion)
 
@@ -55,6 +58,7 @@ class WhatIfPages:
         self._ask: Final = ask
         self._filter: Final = filter_
         self._version: Final = version
+        self._held = 0
 
     def routes(self) -> list[web.RouteDef]:
         """The pages."""
@@ -65,11 +69,11 @@ class WhatIfPages:
         ]
 
     async def _nodes(self, request: web.Request) -> web.Response:
-        body = await large_body_of(request, MAX_NODES_BODY)
-        try:
-            answer, not_asked = await self._filter(body, functools.partial(_has_gone, request))
-        except RefusedError as refused:
-            raise RequestRejected(refused_response(refused)) from refused
+        async with self._body_of(request, MAX_NODES_BODY) as body:
+            try:
+                answer, not_asked = await self._filter(body, functools.partial(_has_gone, request))
+            except RefusedError as refused:
+                raise RequestRejected(refused_response(refused)) from refused
         response = web.Response(body=answer, content_type=JSON)
         if not_asked:
             names = ", ".join(not_asked)
@@ -77,16 +81,40 @@ class WhatIfPages:
         return response
 
     async def _question(self, request: web.Request) -> web.Response:
-        body = await large_body_of(request, MAX_BODY)
-        try:
-            question = _DECODER.decode(body)
-        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-            bad_request(str(error))
+        async with self._body_of(request, MAX_BODY) as body:
+            try:
+                question = _DECODER.decode(body)
+            except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+                bad_request(str(error))
         try:
             answer = await self._ask(question, functools.partial(_has_gone, request))
         except RefusedError as refused:
             raise RequestRejected(refused_response(refused)) from refused
         return web.Response(body=encode(answer), content_type=JSON)
+
+    @asynccontextmanager
+    async def _body_of(self, request: web.Request, limit: int) -> AsyncIterator[bytes]:
+        """The body of a request, up to ``limit`` bytes, which are held for the block. Raises RequestRejected."""
+        parts: list[bytes] = []
+        size = 0
+        try:
+            async for part in request.content.iter_any():
+                size += len(part)
+                self._held += len(part)
+                if size > limit:
+                    text = f"a question may have {limit} bytes at most"
+                    raise RequestRejected(status_response(413, "RequestEntityTooLarge", text))
+                if self._held > MAX_HELD:
+                    text = "other questions are too large for this one beside them"
+                    raise RequestRejected(
+                        refused_response(RefusedError(429, "TooManyRequests", text, 1))
+                    )
+                parts.append(part)
+            yield b"".join(parts)
+        except web.RequestPayloadError:
+            bad_request("the body of the request is malformed")
+        finally:
+            self._held -= size
 
     async def _openapi(self, _request: web.Request) -> web.Response:
         return web.Response(body=encode(openapi(self._version)), content_type=JSON)
@@ -102,24 +130,6 @@ def refused_response(refused: RefusedError) -> web.Response:
     if refused.retry_after:
         response.headers["Retry-After"] = str(refused.retry_after)
     return response
-
-
-async def large_body_of(request: web.Request, limit: int) -> bytes:
-    """The body of a request, up to ``limit`` bytes. Raises RequestRejected."""
-    too_large = status_response(
-        413, "RequestEntityTooLarge", f"a question may have {limit} bytes at most"
-    )
-    parts: list[bytes] = []
-    size = 0
-    try:
-        async for part in request.content.iter_any():
-            size += len(part)
-            if size > limit:
-                raise RequestRejected(too_large)
-            parts.append(part)
-    except web.RequestPayloadError:
-        bad_request("the body of the request is malformed")
-    return b"".join(parts)
 
 
 @functools.cache

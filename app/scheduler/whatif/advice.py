@@ -5,7 +5,7 @@ tried, and so on. A set that helps is then made as small as its node allows, car
 a node by it.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final
 
 import msgspec
@@ -28,6 +28,7 @@ from app.scheduler.whatif.remedies import (
     remedies_for,
 )
 from app.scheduler.whatif.world import Failed, GivenUp, ImaginedCluster
+from app.state.columns.arrays import Rows
 from app.wire.whatif_v1 import BudgetAnswer, Suggestion
 
 #: Changes that are needed together at most.
@@ -57,7 +58,7 @@ class Advice:
         pod: Pod,
         *,
         uid: Callable[[], str],
-        prepare: Callable[[], None],
+        prepare: Callable[[], Awaitable[None]],
         budgets: Callable[[Iterable[Pod]], list[BudgetAnswer]],
     ) -> None:
         """``uid`` returns one that no pod has had. ``prepare`` puts what else is asked about into the cluster."""
@@ -130,13 +131,14 @@ class Advice:
         world = self._world
         await world.again()
         await world.pace.wait_for_room()
-        self._prepare()
+        await self._prepare()
         table = world.state.table
         for name, node in trial.nodes.items():
             row = table.row_of.get(name)
             known = None if row is None else table.nodes[row]
             if known is not None and known is not node:
                 world.change(Node, known, node)
+                await world.pace.wait_for_room()
         for pod in trial.gone:
             known_pod = world.state.cache.get(pod.uid)
             if known_pod is not None:
@@ -197,7 +199,7 @@ class Advice:
             return _Wide(None, unfit.diagnosis)
         row = int(rows[0]) if names else attempt.choose(rows).row
         if names:
-            row = self._roomiest(rows.tolist(), names)
+            row = self._roomiest(rows, tuple(names))
         node = state.table.names[row]
         return _Wide(Spot(node, self._free(node, names)))
 
@@ -205,16 +207,12 @@ class Advice:
         table = self._world.state.table
         return {name: free_on(table, table.row_of[node], name) for name in names}
 
-    def _roomiest(self, rows: Sequence[int], names: Sequence[str]) -> int:
+    def _roomiest(self, rows: Rows, names: tuple[str, ...]) -> int:
         """The row where the least of what the pod requests has to go."""
-        table, wanted = self._world.state.table, self._pod.template.request
-
-        def part(row: int) -> float:
-            return min(
-                min(1.0, free_on(table, row, name) / max(1, wanted.get(name, 0))) for name in names
-            )
-
-        return max(rows, key=part)
+        table, request = self._world.state.table, self._pod.template.request
+        free = table.allocatable.block(names, rows) - table.requested.block(names, rows)
+        wanted = np.array([max(1, request.get(name, 0)) for name in names])[:, None]
+        return int(rows[np.argmax(np.minimum(1.0, free / wanted).min(axis=0))])
 
     async def _try_narrowly(self, remedies: _Remedies, spot: Spot) -> None:
         """Tells the changes if they are enough when they are as small as the node allows."""

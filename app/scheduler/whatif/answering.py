@@ -4,7 +4,15 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Generator,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -384,17 +392,17 @@ class _Asking:
 
     async def _fits(self) -> WhatIfAnswer:
         reading = await self._read()
-        self._put_others(reading)
-        self._pods = [*self._new_pods(reading), *self._known_pods()]
-        self._put(self._pods)
+        await self._put_others(reading)
+        self._pods = [*(await self._new_pods(reading)), *self._known_pods()]
+        await self._put(self._pods)
         await self._settle()
-        told = self._told()
+        told = await self._told()
         return await self._with_suggestions(told, reading) if self._question.changes else told
 
     async def _how_many(self) -> WhatIfAnswer:
         reading = await self._read()
         most = self._question.copies or MAX_COPIES
-        self._put_others(reading)
+        await self._put_others(reading)
         counts = []
         for wanted in reading.wanted:
             counts.append(await self._count(reading, wanted, most))
@@ -435,18 +443,19 @@ class _Asking:
             world.change(Node, node, None if gone else _cordoned(node))
         for pod, _ in moved:
             world.change(Pod, pod, None)
-            await self._pause()
+            await world.pace.wait_for_room()
         for pod, node_name in sorted(moved, key=lambda each: each[0].key):
             if node_name and not pod.terminating:
                 self._make_again(pod, node_name)
-        self._put(self._pods)
+                await world.pace.wait_for_room()
+        await self._put(self._pods)
         await self._settle()
-        return self._told(budgets=budgets, leaving=leaving)
+        return await self._told(budgets=budgets, leaving=leaving)
 
     async def _needs(self) -> WhatIfAnswer:
         reading = await self._read()
         shape, daemons = self._shape()
-        pods = self._new_pods(reading)
+        pods = await self._new_pods(reading)
         most = len(pods)
         found: dict[int, int] = {}
 
@@ -454,10 +463,10 @@ class _Asking:
             """How many pods have no node with so many nodes more."""
             if found:
                 await self._world.again()
-            self._put_others(reading)
-            self._add_nodes(shape, daemons, count)
             self._pods = pods
-            self._put(pods)
+            await self._put_others(reading)
+            await self._add_nodes(shape, daemons, count)
+            await self._put(pods)
             await self._settle()
             found[count] = sum(self._world.fate(pod) is not None for pod in pods)
             return found[count]
@@ -467,7 +476,7 @@ class _Asking:
             while not self._over and await pending(high):
                 low = high
                 if high == most or found[high] == none:
-                    return self._no_number(most, useless=found[high] == none and high == 1)
+                    return await self._no_number(most, useless=found[high] == none and high == 1)
                 high = min(2 * high, most)
             while not self._over and high - low > 1:
                 middle = (low + high) // 2
@@ -477,7 +486,7 @@ class _Asking:
                     await pending(high)
         else:
             high = 0
-        told = self._told()
+        told = await self._told()
         if not self._over:
             return msgspec.structs.replace(told, count=high)
         known = [count for count, left in found.items() if not left]
@@ -486,9 +495,9 @@ class _Asking:
             told, count=min(known, default=None), message=f"{text}; {told.message}"
         )
 
-    def _no_number(self, most: int, *, useless: bool) -> WhatIfAnswer:
+    async def _no_number(self, most: int, *, useless: bool) -> WhatIfAnswer:
         """No number of nodes helps all pods."""
-        told = self._told()
+        told = await self._told()
         first = next((each for each in told.pods if not each.node), None)
         why = "" if first is None else f": {first.message}"
         text = (
@@ -549,10 +558,11 @@ class _Asking:
             for uid, assumed in outcomes.placed.items()
         ]
 
-    def _prepare(self, reading: Reading, placed: Iterable[tuple[Pod, Sequence[Pod]]]) -> None:
-        """Makes the imagined cluster as it was when the pods of the question had been decided."""
-        self._put_others(reading)
+    async def _prepare(self, reading: Reading, placed: Iterable[tuple[Pod, Sequence[Pod]]]) -> None:
+        """Makes the imagined cluster as it was when the pods of the question had been decided. Raises GivenUp."""
+        await self._put_others(reading)
         for pod, victims in placed:
+            await self._world.pace.wait_for_room()
             for victim in victims:
                 known = self._world.state.cache.get(victim.uid)
                 if known is not None:
@@ -566,7 +576,7 @@ class _Asking:
         self._warnings += reading.warnings
         return reading
 
-    def _put_others(self, reading: Reading) -> None:
+    async def _put_others(self, reading: Reading) -> None:
         """Adds the objects that are no pods. Raises RefusedError."""
         cluster = self._world.state.cluster
         for kind, value in reading.others:
@@ -575,19 +585,22 @@ class _Asking:
                     f"PodGroup {value.key}: this scheduler reads no groups of this version"
                 )
             self._change(kind, cluster.lister(kind).get(value.name, value.namespace), value)
+            await self._pause()
 
-    def _new_pods(self, reading: Reading) -> list[Pod]:
+    async def _new_pods(self, reading: Reading) -> list[Pod]:
         """The pods of all objects. Raises RefusedError."""
         pods: list[Pod] = []
         seen: set[str] = set()
+        others: Counter[str] = Counter()
         for wanted in reading.wanted:
             for pod in wanted.pods():
-                name = pod.name
+                key, name = pod.key, pod.name
                 while pod.key in seen or self._is_taken(pod):
-                    name = f"{name}-x"
-                    pod = msgspec.structs.replace(pod, name=name)  # noqa: PLW2901 - another name for the same pod
+                    others[key] += 1
+                    pod = msgspec.structs.replace(pod, name=f"{name}-x{others[key]}")  # noqa: PLW2901
                 seen.add(pod.key)
                 pods.append(pod)
+                await self._pause()
         if self._question.extenders:
             self._check_dry_runs(pods)
         return pods
@@ -636,13 +649,17 @@ class _Asking:
         known = self._world.state.pods.get(pod.key)
         return known is not None and bool(known.node_name)
 
-    def _put(self, pods: Iterable[Pod]) -> None:
-        """The pods come. Raises RefusedError."""
-        for pod in pods:
-            known = self._world.state.pods.get(pod.key)
-            if known is not None:
-                self._change(Pod, known, None)
-            self._change(Pod, None, pod)
+    async def _put(self, pods: Iterable[Pod]) -> None:
+        """The pods come, as far as the time allows. Raises RefusedError."""
+        try:
+            for pod in pods:
+                known = self._world.state.pods.get(pod.key)
+                if known is not None:
+                    self._change(Pod, known, None)
+                self._change(Pod, None, pod)
+                await self._world.pace.wait_for_room()
+        except GivenUp:
+            self._over = True
 
     def _change(self, kind: type[Any], old: Any, new: Any) -> None:
         try:
@@ -650,16 +667,18 @@ class _Asking:
         except ValueError as error:
             raise invalid(str(error)) from error
 
+    async def _pause(self) -> None:
+        """Lets others run, unless the time is over: little is left to do then."""
+        try:
+            if not self._over:
+                await self._world.pace.wait_for_room()
+        except GivenUp:
+            self._over = True
+
     async def _settle(self) -> None:
         """Lets the pods be decided, as far as the time allows."""
         try:
             await self._world.settle()
-        except GivenUp:
-            self._over = True
-
-    async def _pause(self) -> None:
-        try:
-            await self._world.pace.wait_for_room()
         except GivenUp:
             self._over = True
 
@@ -676,9 +695,12 @@ class _Asking:
         try:
             while not (self._world.asks_extenders and self._world.concerned(pod)):
                 next(steps)
-                await self._pause()
+                await self._world.pace.wait_for_room()
         except StopIteration as end:
             room = end.value
+        except GivenUp:
+            self._over = True
+            return CountAnswer(wanted.title, 0, at_least=True, message="", stopped_by=[])
         except SchedulingError as error:
             raise invalid(f"{wanted.title}: {error}") from error
         if room is None:
@@ -702,13 +724,13 @@ class _Asking:
         while failed is None and number < most_tried and not self._over:
             some = [wanted.pod(i) for i in range(number, min(most_tried, number + _COPIES_AT_ONCE))]
             number += len(some)
-            self._put(some)
             pods += some
+            await self._put(some)
             await self._settle()
             failed = next((fate for each in some if (fate := self._world.fate(each))), None)
         count = sum(self._world.fate(each) is None for each in pods)
         await self._world.again()
-        self._put_others(reading)
+        await self._put_others(reading)
         if failed is None or failed.reason == "NotDecided":
             return CountAnswer(wanted.title, count, at_least=True, message="", stopped_by=[])
         diagnosis = failed.diagnosis
@@ -780,7 +802,7 @@ class _Asking:
         daemons = [pod for pod in pods if pod.owner is not None and pod.owner.kind in _DAEMONS]
         return msgspec.structs.replace(node, spec=spec), daemons
 
-    def _add_nodes(self, shape: Node, daemons: Sequence[Pod], count: int) -> None:
+    async def _add_nodes(self, shape: Node, daemons: Sequence[Pod], count: int) -> None:
         for number in range(count):
             name = f"{shape.name}-what-if-{number}"
             labels = {**shape.labels, _HOSTNAME: name}
@@ -794,10 +816,13 @@ class _Asking:
                     pod, name=own, uid=self._whatif.uid(), node_name=name
                 )
                 self._change(Pod, None, there)
+            await self._pause()
+            if self._over:
+                return
 
     # ------------------------------------------------------------ the answer
 
-    def _told(
+    async def _told(
         self,
         *,
         budgets: Sequence[BudgetAnswer] = (),
@@ -827,16 +852,13 @@ class _Asking:
                     tie=by_chance,
                 )
             )
-        placed = len(rows)
-        for pod in self._pods:
-            fate = world.fate(pod)
-            if fate is not None:
-                rows.append(self._pending(pod, fate))
-        rows += [self._pending(pod, fate) for pod, fate in self._left]
-        limit, pending = self._question.limit, len(rows) - placed
-        if len(rows) > limit:  # of both, those without a node first
-            kept = max(0, limit - pending)
-            rows = rows[:kept] + rows[placed:][: limit - kept]
+        failed = [(pod, fate) for pod in self._pods if (fate := world.fate(pod)) is not None]
+        failed += self._left
+        limit, placed, pending = self._question.limit, len(rows), len(failed)
+        # Of both, those without a node first.
+        del rows[max(0, limit - pending) :]
+        steps = self._add_pending(rows, failed[: limit - len(rows)])
+        await world.pace.through(steps, to_the_end=True)
         nodes = [
             NodeAnswer(name, coming[name], going[name], self._requested(name))
             for name in sorted(coming.keys() | going.keys())[: limit + 1]
@@ -850,6 +872,13 @@ class _Asking:
             stopped_by=self._stops(),
             truncated=self._over or placed + pending > limit or len(nodes) > limit,
         )
+
+    def _add_pending(
+        self, rows: list[PodAnswer], failed: Iterable[tuple[Pod, Failed]]
+    ) -> Generator[None, None, None]:
+        for pod, fate in failed:
+            rows.append(self._pending(pod, fate))
+            yield
 
     def _requested(self, name: str) -> dict[str, int]:
         """What is requested on a node now, that is, afterwards; nothing for one that is gone."""

@@ -251,6 +251,8 @@ class _OneQuestion:
             raise invalid(
                 f"{kind} ({version}): this scheduler schedules no such objects, and does not read them"
             )
+        if len(self._reading.others) >= MAX_PODS:
+            raise invalid(f"more than {MAX_PODS} objects besides pods are given, claims included")
         model, decoder = found
         value["metadata"].setdefault("uid", self._reader.uid())
         if decoder_is_cluster_scoped(model):
@@ -276,6 +278,8 @@ class _OneQuestion:
     def _want(
         self, value: Manifest, name: str, count: int, manifest: Callable[[int], Manifest]
     ) -> None:
+        if len(self._reading.wanted) >= MAX_PODS:
+            raise invalid(f"more than {MAX_PODS} pods and workloads are given")
         title = f"{value['kind']} {value['metadata']['namespace']}/{name}"
         self._reading.wanted.append(Wanted(title, count, manifest, self._reader.decode))
 

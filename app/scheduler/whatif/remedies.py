@@ -27,6 +27,9 @@ from app.wire.whatif_v1 import EvictedPod, PodChange
 _MOST_REASONS: Final = 64
 _MOST_TAINTS: Final = 32
 _MOST_LABELS: Final = 32
+#: The most nodes with one reason that are looked at, and the most containers of a pod of which requests are lowered.
+_MOST_NODES: Final = 5_000
+_MOST_CONTAINERS: Final = 32
 #: The most pods that are looked at, and the most nodes from which they may go.
 _MOST_SCANNED: Final = 50_000
 _MOST_CLEARED: Final = 32
@@ -253,8 +256,13 @@ def remedies_for(
     found: list[Remedy] = []
     plugins: set[str] = set()
     for status, rows in _reasons(diagnosis):
-        nodes = [node for row in rows.tolist() if (node := table.nodes[row]) is not None]
-        found += _remedies(status, trial, nodes)
+        some = rows[:_MOST_NODES].tolist()
+        nodes = [node for row in some if (node := table.nodes[row]) is not None]
+        for remedy in _remedies(status, trial, nodes):
+            if remedy is None:
+                yield None
+            else:
+                found.append(remedy)
         plugins.add(status.plugin)
         yield None
     evicts = not plugins.isdisjoint(_BY_PODS)
@@ -281,7 +289,7 @@ def _reasons(diagnosis: Diagnosis) -> Iterator[tuple[Status, Rows]]:
         yield outcome.status(int(rows[0])), rows
 
 
-def _remedies(status: Status, trial: ChangeTrial, nodes: Sequence[Node]) -> Iterable[Remedy]:
+def _remedies(status: Status, trial: ChangeTrial, nodes: Sequence[Node]) -> Iterable[Remedy | None]:
     spec = trial.pod.spec
     match status.plugin:
         case "NodeResourcesFit":
@@ -449,11 +457,13 @@ def _without_node_affinity(spec: PodSpec) -> PodSpec:
     )
 
 
-def _labels(spec: PodSpec, nodes: Sequence[Node], trial: ChangeTrial) -> Iterator[Remedy]:
-    """The labels of which a node lacks one only, to be what the pod selects."""
+def _labels(spec: PodSpec, nodes: Sequence[Node], trial: ChangeTrial) -> Iterator[Remedy | None]:
+    """The labels of which a node lacks one only, to be what the pod selects; None where others may run."""
     lacking: dict[tuple[str, str], list[Node]] = {}
     ways = list(_ways(spec))
-    for node in nodes:
+    for number, node in enumerate(nodes, 1):
+        if number % 64 == 0:
+            yield None
         labels = trial.nodes.get(node.name, node).labels
         for way in ways:
             missing = [
@@ -600,7 +610,9 @@ def _with_container(spec: PodSpec, part: str, number: int, container: Container)
 
 
 def _lowered(spec: PodSpec, name: str, target: int) -> tuple[PodSpec, list[dict[str, Any]]] | None:
-    """The spec with a request of at most ``target`` (nano-units), and the patch for it; None if overhead is more.
+    """The spec with a request of at most ``target`` (nano-units), and the patch for it.
+
+    None if overhead is more, or if there are too many containers.
 
     The largest requests are made smaller first, and no more of them than are needed.
     """
@@ -623,6 +635,8 @@ def _lowered(spec: PodSpec, name: str, target: int) -> tuple[PodSpec, list[dict[
         ),
         reverse=True,
     )
+    if len(holders) > _MOST_CONTAINERS:
+        return None
     lowered, changed = spec, {}
     for own, part, number in holders:
         excess = pod_requests(lowered).get(name, 0) - target

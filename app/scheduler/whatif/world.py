@@ -336,15 +336,7 @@ class ImaginedCluster:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
-        for assumed in reversed(self._reserved):
-            try:
-                assumed.framework.commit.unreserve(
-                    assumed.cycle_state, assumed.pod, assumed.pod.node_name
-                )
-            except Exception:
-                log.exception("Error in Unreserve for pod %s of a question", assumed.pod.key)
-        for pod in list(self.state.cache.assumed_pods()):
-            self.state.forget(pod)
+        await self.pace.through(self._forget_assumed(), to_the_end=True)
         self.outcomes = Fates()
         self._evicting.clear()
         for eviction in self._evictions:
@@ -353,6 +345,19 @@ class ImaginedCluster:
         self._reserved.clear()
         self._most_attempts = 0
         await self.pace.through(self.mirror.take_back(self.now), to_the_end=True)
+
+    def _forget_assumed(self) -> MirrorSteps:
+        for assumed in reversed(self._reserved):
+            try:
+                assumed.framework.commit.unreserve(
+                    assumed.cycle_state, assumed.pod, assumed.pod.node_name
+                )
+            except Exception:
+                log.exception("Error in Unreserve for pod %s of a question", assumed.pod.key)
+            yield
+        for pod in list(self.state.cache.assumed_pods()):
+            self.state.forget(pod)
+            yield
 
     @property
     def now(self) -> float:

@@ -475,3 +475,42 @@ async def test_the_figures():
         text = world.telemetry.families
         assert text is not None
         assert dict(world.scheduler.whatif._asked) == {("fits", "200"): 1, ("drain", "422"): 1}
+
+
+# ---------------------------------------------------------------- hostile questions
+
+
+async def test_a_thousand_pods_of_one_name_have_names_of_their_own():
+    async with asking(*"ab") as world:
+        found = await world.ask("fits", objects=[pod(cpu="1m") for _ in range(1000)], limit=2000)
+        assert found.placed + found.pending == 1000
+        names = [row.name for row in found.pods]
+        assert len(set(names)) == 1000
+        assert max(map(len, names)) < 20  # not one letter more for each
+
+
+@pytest.mark.parametrize(
+    "objects",
+    [
+        [workload("StatefulSet", replicas=5000, volumeClaimTemplates=[
+            {"metadata": {"name": f"c{n}"}, "spec": {}} for n in range(5000)])],
+        [pod(), {"apiVersion": "v1", "kind": "List", "items": [
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": f"n{n}"}}
+            for n in range(MAX_PODS + 1)]}],
+    ],
+    ids=["claims", "a list"],
+)  # fmt: skip
+async def test_more_objects_than_anybody_asks_about_are_refused(objects):
+    async with asking("a") as world:
+        with pytest.raises(RefusedError, match="more than 5000 objects") as refused:
+            await world.ask("fits", objects=objects)
+        assert refused.value.status == 422
+
+
+async def test_more_pods_than_anybody_counts_are_refused():
+    pods = [pod(name=f"p{n}") for n in range(MAX_PODS + 1)]
+    async with asking("a") as world:
+        with pytest.raises(RefusedError, match="more than 5000 pods and workloads"):
+            await world.ask(
+                "how-many", objects=[{"apiVersion": "v1", "kind": "List", "items": pods}]
+            )

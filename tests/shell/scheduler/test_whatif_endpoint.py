@@ -103,3 +103,26 @@ async def test_a_question_lets_others_run():
         await browser.world.settle()
         assert browser.world.state.cache.get("uid-of-default-real").node_name == "a"
         browser.world.scheduler.whatif.close()
+
+
+async def test_bodies_that_are_too_large_together_are_refused(monkeypatch):
+    monkeypatch.setattr(whatif, "MAX_HELD", 100_000)
+    sent, more = asyncio.Event(), asyncio.Event()
+
+    async def slow():
+        yield b" " * 90_000
+        sent.set()
+        await more.wait()
+        yield json.dumps({"question": "fits", "objects": [POD]}).encode()
+
+    async with browsing("a") as browser:
+        sync(browser.world)
+        async with asyncio.TaskGroup() as group:
+            first = group.create_task(browser.get("/whatif", 200, method="POST", data=slow()))
+            await sent.wait()
+            text = await browser.get("/whatif", 429, method="POST", data=b" " * 20_000)
+            assert "other questions are too large" in text
+            more.set()
+        assert json.loads(await first)["placed"] == 1
+        await post(browser, {"question": "fits", "objects": [POD]})  # nothing is held any longer
+        browser.world.scheduler.whatif.close()
