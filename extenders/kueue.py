@@ -67,8 +67,11 @@ class AdmissionChecks:
             return
         flavors = {each["metadata"]["name"]: each for each in await self._list("resourceflavors")}
         for workload in await self._list("workloads"):
-            for number, state in _waiting(workload, names):
-                await self._decide(workload, number, state, flavors)
+            try:
+                for number, state in _waiting(workload, names):
+                    await self._decide(workload, number, state, flavors)
+            except (AttributeError, KeyError, TypeError, ValueError) as error:
+                log.warning("%s has an unexpected form: %r", _name(workload), error)
 
     async def _decide(
         self, workload: Object, number: int, state: Object, flavors: Mapping[str, Object]
@@ -85,7 +88,7 @@ class AdmissionChecks:
         meta = workload["metadata"]
         path = f"namespaces/{meta['namespace']}/workloads/{meta['name']}"
         await self._set(path, number, state["name"], found, message[:_MOST_TEXT])
-        log.info("%s/%s: %s, %s", meta["namespace"], meta["name"], found, message)
+        log.info("%s: %s, %s", _name(workload), found, message)
 
     async def _set(self, path: str, number: int, name: str, state: str, message: str) -> None:
         """Changes one state, unless it has changed meanwhile."""
@@ -126,6 +129,11 @@ class AdmissionChecks:
                 422,
             }:  # the latter: it is gone, or has changed
                 raise NoAnswer(f"the API server answers {response.status} to a change of {path}")
+
+
+def _name(workload: Object) -> str:
+    meta = workload["metadata"]
+    return f"{meta['namespace']}/{meta['name']}"
 
 
 def _waiting(workload: Object, names: set[str]) -> Iterator[tuple[int, Object]]:

@@ -23,7 +23,7 @@ _PATH: Final = "/whatif"
 _SECONDS: Final = 60.0
 _INSTRUCTIONS: Final = (
     "Questions to a running Kubernetes scheduler. Nothing is changed, whatever is asked. "
-    "_Manifests are those of kubectl apply, as JSON."
+    "Manifests are those of kubectl apply, as JSON."
 )
 
 _Manifests = list[dict[str, Any]]

@@ -3,10 +3,11 @@
 import asyncio
 import math
 import select
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, cast
 
 import httptools
+from multidict import CIMultiDict
 
 from app.http.errors import (
     ConnectionBrokenError,
@@ -29,36 +30,22 @@ class MalformedAnswerError(HTTPError):
     """The answer is not HTTP/1, or its headers or its trailer are too long."""
 
 
-class Headers(Mapping[str, str]):
-    """The headers of an answer by name in any case. A value is decoded when it is read, which few are; the first of
-    equal names counts."""
-
-    __slots__ = ("_lines",)
-
-    def __init__(self, lines: Iterable[tuple[bytes, bytes]]) -> None:
-        self._lines: Final = lines
-
-    def __getitem__(self, name: str) -> str:
-        wanted = name.lower().encode("latin-1")
-        length = len(wanted)
-        for each, value in self._lines:
-            if len(each) == length and each.lower() == wanted:
-                return value.decode("utf-8", "surrogateescape").strip()
-        raise KeyError(name)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(dict.fromkeys([name.decode("latin-1").title() for name, _ in self._lines]))
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
-
-
 class Answer:
-    """The status and headers of an answer."""
+    """The status and headers of an answer. The headers are decoded when they are read, which few callers do."""
 
     def __init__(self, status: int, lines: Iterable[tuple[bytes, bytes]]) -> None:
         self.status: Final = status
-        self.headers: Final = Headers(lines)
+        self._lines: Final = lines
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The headers by name in any case, decoded at each call."""
+        return CIMultiDict(
+            [
+                (name.decode("latin-1"), value.decode("utf-8", "surrogateescape").strip())
+                for name, value in self._lines
+            ]
+        )
 
 
 class HTTPConnection(asyncio.Protocol):

@@ -144,6 +144,7 @@ def test_a_workload_is_admitted_when_the_scheduler_has_room(kind: str, tmp_path:
             tmp_path / "controller.log",
         )
         try:
+            reserve(server, workload("bad", 1, "1") | {"spec": {"podSets": [{"name": "main"}]}})
             reserve(server, workload("fits", 6, "1"))
             found = wait_for("an answer", lambda: state(server, "fits"))
             assert (found["state"], found["message"]) == (
@@ -162,6 +163,7 @@ def test_a_workload_is_admitted_when_the_scheduler_has_room(kind: str, tmp_path:
             active = server.call("GET", f"{checks}/room")["status"]["conditions"]
             assert [(each["type"], each["status"]) for each in active] == [("Active", "True")]
             assert "status" not in server.call("GET", f"{checks}/other")
+            assert "default/bad has an unexpected form" in controller.output()
             assert "Traceback" not in controller.output()
             assert server.pods() == {}
         finally:

@@ -60,7 +60,8 @@ async def test_an_assistant_asks(cluster: Cluster) -> None:
     arguments = ["-m", "app", "mcp", f"--kubeconfig={cluster.kubeconfig}"]
     server = mcp.StdioServerParameters(command=sys.executable, args=arguments, env=dict(os.environ))
     async with mcp.stdio_client(server) as streams, mcp.ClientSession(*streams) as session:
-        await session.initialize()
+        begun = await session.initialize()
+        assert begun.instructions.endswith("Manifests are those of kubectl apply, as JSON.")
         tools = (await session.list_tools()).tools
         assert [each.name for each in tools] == [
             "fits",
