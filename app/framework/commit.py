@@ -46,6 +46,10 @@ class CommitPoints:
         #: How often each PostFilter plugin was called.
         self.post_filter_calls: Final[Counter[str]] = Counter()
         self.has_permit: Final = bool(self._permit)
+        #: The method of a PostFilter plugin that frees claims of a group; None if pods do not share claims with theirs.
+        self.free_for_group: Final = next(
+            filter(None, (method_of(p, "free_for_group") for p in self._post_filter)), None
+        )
 
     def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Status:
         """Runs Reserve; the first failure stops. The caller unreserves."""

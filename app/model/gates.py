@@ -59,7 +59,7 @@ DRAPrioritizedList                            GA+     GA+!    GA+!    on
 DRAResourceClaimDeviceStatus                  beta+   GA+!    GA+!    on
 DRAResourceClaimGranularStatusAuthorization   beta+   beta+   beta+   same
 DRASchedulerFilterTimeout                     beta+   beta+   beta+   on
-DRAWorkloadResourceClaims                     alpha-  beta-   beta-   off
+DRAWorkloadResourceClaims                     alpha-  beta-   beta-   either
 DynamicResourceAllocation                     GA+!    GA+!    .       on
 GangScheduling                                alpha-  .       .       either
 GenericWorkload                               alpha-  beta-   beta-   either

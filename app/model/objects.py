@@ -89,10 +89,16 @@ class Named(ObjectStruct, frozen=True):
         return self.metadata.annotations or {}
 
     @property
+    def controller(self) -> OwnerReference | None:
+        """The owner that controls the object."""
+        owners = self.metadata.owner_references or ()
+        return next((owner for owner in owners if owner.controller), None)
+
+    @property
     def controller_uid(self) -> str:
         """The uid of the owner that controls the object; empty without one."""
-        owners = self.metadata.owner_references or ()
-        return next((owner.uid for owner in owners if owner.controller), "")
+        owner = self.controller
+        return "" if owner is None else owner.uid
 
 
 # ---------------------------------------------------------------- node selection and affinity

@@ -10,11 +10,13 @@ import msgspec
 
 from app.model import pod_groups_v1alpha2
 from app.model.limits import Few
-from app.model.objects import Named, ObjectStruct
+from app.model.objects import Named, ObjectStruct, PodResourceClaim, PodResourceClaimStatus
 from app.model.pod import Pod
 
 #: The label that names a pod's group of scheduling.x-k8s.io.
 GROUP_LABEL: Final = "scheduling.x-k8s.io/pod-group"
+#: The feature gate with which pods share the claims of their group (KEP-5729).
+CLAIMS: Final = "DRAWorkloadResourceClaims"
 
 _Count = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
 
@@ -77,12 +79,15 @@ class PodGroupSpec(ObjectStruct, frozen=True):
     priority: int | None = None
     #: Read with the feature gate TopologyAwareWorkloadScheduling.
     scheduling_constraints: GroupConstraints | None = None
+    #: The claims that the group's pods share, each as pods name it; read with the feature gate CLAIMS.
+    resource_claims: Few[PodResourceClaim] | None = None
 
 
 class PodGroupStatus(ObjectStruct, frozen=True):
     """scheduling.k8s.io PodGroupStatus."""
 
     conditions: Few[Condition] | None = None
+    resource_claim_statuses: Few[PodResourceClaimStatus] | None = None
 
 
 class PodGroup(Named, frozen=True, kw_only=True):

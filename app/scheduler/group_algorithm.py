@@ -23,7 +23,8 @@ from app.framework.interface import AnyPlugin, GroupMember, PodGroupPostFilterRe
 from app.framework.runner import Framework
 from app.model.gotext import quote
 from app.model.pod import Pod
-from app.model.status import SchedulingError
+from app.model.pod_groups import PodGroup
+from app.model.status import Code, SchedulingError
 from app.observe.events import NodeSelected
 from app.scheduler.ask_ahead import AskAhead
 from app.scheduler.driving import drive
@@ -52,7 +53,7 @@ NO_PREEMPTION: Final = (
 _OF_GROUPS: Final = "pod group preemption: "
 #: What DynamicResources says from 1.37 on of a group without a topology constraint, whether it could free anything or
 #: not.
-_FREED_CLAIMS: Final = "deallocation and deletion of ResourceClaims completed, "
+_FREED_CLAIMS: Final = "deallocation and deletion of ResourceClaims completed"
 _ONGOING: Final = "ongoing preemption on nominated nodes"
 _FOUND: Final = "found a placement for podgroup, preempting {} victims"
 _NONE_OF: Final = "0/{} placements are available, first placement status: {}"
@@ -118,6 +119,8 @@ class GroupAlgorithm:
             else AskAhead(extenders, self._questions, self._attempt_ahead, slots)
         )
         self._framework: Framework | None = None
+        #: What DynamicResources says of a group that does not fit.
+        self._freed = _FREED_CLAIMS
         #: Returns the nodes of the placement that is tried (see Attempt); None: all nodes.
         self._within: Callable[[], Mask] | None = None
 
@@ -133,6 +136,40 @@ class GroupAlgorithm:
             await self._place_together(self._group.search)
         elif self._group.why is not NO_PLACEMENTS:
             await self._place_each()
+
+    @property
+    def frees_claims(self) -> bool:
+        """Whether pods share the claims of their group, so that these may have to be freed."""
+        return self._framework is not None and self._framework.commit.free_for_group is not None
+
+    async def free_claims(self) -> bool:
+        """Frees a claim of the group, of which too few pods fit. Returns whether no preemption must follow. Raises
+        GroupFault.
+
+        Nothing is freed while a pod of the group has a node otherwise than by this cycle, nor for a group with a
+        topology constraint.
+        """
+        group, framework, members = self._group.group, self._framework, tuple(self._group)
+        free = None if framework is None else framework.commit.free_for_group
+        if (
+            free is None
+            or not isinstance(group, PodGroup)
+            or (self._groups.topology and group.topology_key)
+            or self._group.scheduled > sum(member.assumed is not None for member in members)
+        ):
+            return False
+        states = [
+            member.state if member.assumed is None else member.assumed.cycle_state
+            for member in members
+        ]
+        known = [state for state in states if state is not None]
+        status = await free(group, known, cast("Effects", self._effects))
+        if status.ok:
+            return False
+        if not status.code.rejected:
+            raise GroupFault(status.message)
+        self._group.about_preemption = self._freed = status.message
+        return status.code is Code.UnschedulableAndUnresolvable
 
     async def preempt_whole(self) -> None:
         """Plans a preemption for the group as a whole. Raises GroupFault."""
@@ -216,8 +253,8 @@ class GroupAlgorithm:
         group, framework = self._group.group, self._framework
         if group is None or group.topology_key or framework is None:
             return f"{_OF_GROUPS}{text}"
-        freed = _FREED_CLAIMS if framework.commit.has_post_filter("DynamicResources") else ""
-        return f"{freed}{_OF_GROUPS}{text}"
+        freed = self._freed if framework.commit.has_post_filter("DynamicResources") else ""
+        return f"{freed}, {_OF_GROUPS}{text}" if freed else f"{_OF_GROUPS}{text}"
 
     def _refused(self, member: Member) -> frozenset[str]:
         """The nodes that extenders rejected for a pod."""
@@ -417,6 +454,8 @@ class GroupAlgorithm:
     async def _preempt(self, member: Member, attempt: Attempt, diagnosis: Diagnosis) -> None:
         """Runs PostFilter. If it finds room by a preemption, the pod counts there for the rest of the cycle."""
         member.diagnosis = diagnosis
+        if self.frees_claims:
+            member.state = attempt.state
         member.message, member.nominated = await self._failures.post_filter(
             attempt, diagnosis, cast("Effects", self._effects)
         )

@@ -188,8 +188,7 @@ class _Cycle:
         try:
             await self._algorithm.place()
             self._found_at = self._clock.monotonic()
-            if self._group.preempts_whole and self._lacks_room():
-                await self._algorithm.preempt_whole()
+            await self._make_room()
             self._check()
             self.group = self._group.group
             return await self._settle()
@@ -218,6 +217,28 @@ class _Cycle:
             () if search is None else search.domains(),
         )
 
+    async def _make_room(self) -> None:
+        """If too few pods have a node: frees a claim of the group, and plans a preemption for it. Raises GroupFault."""
+        frees = self._algorithm.frees_claims and not self._enough_fit()
+        if frees and await self._algorithm.free_claims():
+            self._give_up_preemptions()
+        elif self._group.preempts_whole and self._lacks_room():
+            await self._algorithm.preempt_whole()
+
+    def _enough_fit(self) -> bool:
+        """Whether enough pods have a node without a preemption."""
+        members = tuple(self._group)
+        preempting = sum(member.preempts for member in members)
+        return any(member.fits for member in members) and self._group.enough(-preempting)
+
+    def _give_up_preemptions(self) -> None:
+        """Takes back the pods that have a node only after a preemption."""
+        self._group.evictions.clear()
+        for member in reversed(tuple(self._group)):
+            if member.preempts:
+                self._group.take_back(member)
+                member.preempts, member.nominated = False, ""
+
     def _lacks_room(self) -> bool:
         """Whether too few pods have a node, and none preempts by itself."""
         members = tuple(self._group)
@@ -237,8 +258,7 @@ class _Cycle:
 
     async def _settle(self) -> tuple[GroupCycleResult, str]:
         preempting = [member for member in self._group if member.preempts]
-        fits = any(member.fits for member in self._group)
-        if not fits or not self._group.enough(-len(preempting)):
+        if not self._enough_fit():
             return await self._give_up(preempting)
         for member in reversed(preempting):
             self._group.take_back(member)

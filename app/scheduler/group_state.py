@@ -8,6 +8,7 @@ from app.cycle.placement_search import PlacementSearch
 from app.cycle.pod_cycle import AssumedPod
 from app.framework.diagnosis import Diagnosis
 from app.framework.handle import Eviction
+from app.framework.interface import CycleState
 from app.model.pod import Pod, PodTemplate
 from app.model.pod_groups import AnyPodGroup, GroupKey
 from app.runtime.tasks import TimeSlice
@@ -34,6 +35,8 @@ class Member:
         #: Why it does not fit at once; "" for one that was not decided.
         self.message = ""
         self.diagnosis: Diagnosis | None = None
+        #: What its attempt found out, if it does not fit and claims may be freed for it.
+        self.state: CycleState | None = None
         #: Its nomination as PostFilter wants it: None leaves it, "" clears it.
         self.nominated: str | None = ""
         #: Whether it is requeued, or its binding cycle has started.
@@ -57,6 +60,7 @@ class Member:
     def reset(self) -> None:
         """Forgets what was decided; the pod is not assumed."""
         self.preempts, self.message, self.diagnosis, self.nominated = False, "", None, ""
+        self.state = None
 
 
 class GroupFault(Exception):  # noqa: N818 - it is about one pod of the group

@@ -18,6 +18,7 @@ pytestmark = pytest.mark.whole
 
 GATES = "GenericWorkload=true,GangScheduling=true,TopologyAwareWorkloadScheduling=true"
 PODS = "/api/v1/namespaces/default/pods"
+MERGE = "application/merge-patch+json"
 
 
 def condition(cluster: Cluster, path: str, type_: str) -> dict[str, Any]:
@@ -58,6 +59,57 @@ def test_a_gang_of_each_version(tmp_path: Path, version: str, gates: str, type_:
                 "the condition",
                 lambda: condition(cluster, f"{groups}/g", type_).get("status") == "True",
             )
+        finally:
+            schedulers.end()
+
+
+def test_the_pods_of_a_group_share_its_claim(tmp_path: Path) -> None:
+    """They run where its devices are; when none of them has a node, it may get other devices (KEP-5729)."""
+    gates = "--feature-gates=GenericWorkload=true,DRAWorkloadResourceClaims=true"
+    served = "--runtime-config=scheduling.k8s.io/v1beta1=true"
+    nodes = ("--nodes=2", "--node-devices=1")
+    entry = {"name": "gpu", "resourceClaimTemplateName": "gpu"}
+    with running_cluster(tmp_path, served, gates, *nodes, "--emulated-version=1.37") as cluster:
+        schedulers = Schedulers(cluster, tmp_path)
+        try:
+            schedulers.start(gates)
+            request = {"name": "r", "exactly": {"deviceClassName": "gpu.example.com"}}
+            template = {"spec": {"devices": {"requests": [request]}}}
+            claims = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaim"
+            cluster.call(
+                "POST", f"{claims}templates", {"metadata": {"name": "gpu"}, "spec": template}
+            )
+            groups = "/apis/scheduling.k8s.io/v1beta1/namespaces/default/podgroups"
+            policy = {"schedulingPolicy": {"gang": {"minCount": 2}}, "resourceClaims": [entry]}
+            cluster.call("POST", groups, {"metadata": {"name": "g"}, "spec": policy})
+
+            def run(*names: str) -> str:
+                """The node of pods that are made."""
+                for name in names:
+                    spec = {"schedulingGroup": {"podGroupName": "g"}, "resourceClaims": [entry]}
+                    cluster.call("POST", PODS, pod(name, **spec))
+                wait_for("the gang", lambda: cluster.all_bound(len(names)))
+                (node,) = {each["spec"]["nodeName"] for each in cluster.pods().values()}
+                return str(node)
+
+            def status() -> dict[str, Any]:
+                (claim,) = cluster.call("GET", f"{claims}s")["items"]
+                (consumer,) = claim["status"]["reservedFor"]
+                assert (consumer["resource"], consumer["name"]) == ("podgroups", "g")
+                (device,) = claim["status"]["allocation"]["devices"]["results"]
+                return {"pool": device["pool"]}
+
+            first = run("a", "b")
+            assert status() == {"pool": first}
+            for name in ("a", "b"):
+                cluster.call("DELETE", f"{PODS}/{name}?gracePeriodSeconds=0")
+            wait_for("their end", lambda: not cluster.pods())
+            cordoned = {"spec": {"unschedulable": True}}
+            cluster.call("PATCH", f"/api/v1/nodes/{first}", cordoned, MERGE)
+            assert status() == {"pool": first}, "the group keeps it"
+            second = run("c", "d")
+            assert second != first
+            assert status() == {"pool": second}
         finally:
             schedulers.end()
 

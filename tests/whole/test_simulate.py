@@ -271,6 +271,26 @@ def test_groups_of_two_versions_are_no_cluster(tmp_path):
     assert "PodGroups of several versions" in done.stderr
 
 
+@pytest.mark.parametrize("version", [CORE, "scheduling.k8s.io/v1beta1"])
+def test_the_pods_of_a_group_share_its_device(tmp_path, version):
+    entry = {"name": "gpu", "resourceClaimTemplateName": "gpu"}
+    request = {"name": "r", "exactly": {"deviceClassName": "gpu.example.com"}}
+    template = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": "gpu", "namespace": "shop"},
+        "spec": {"spec": {"devices": {"requests": [request]}}},
+    }
+    mates, job = group(version, "g", 3), gang_of(version, "g", 3, "1")
+    mates["spec"]["resourceClaims"] = [entry]
+    job["spec"]["template"]["spec"]["resourceClaims"] = [entry]
+    given = write(tmp_path / "w.json", template, mates, job)
+    done = simulate("--nodes=2", "--node-devices=1", "--workload", given, "-o", "json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    (told,) = json.loads(done.stdout)["groups"]
+    assert (told["runs"], told["placed"]) == (True, 3)
+
+
 def test_a_workload_that_cannot_be_loaded(tmp_path):
     bad = workload("Deployment", "x", cpu="1")
     bad["spec"]["selector"] = {"matchLabels": {"app": "y"}}

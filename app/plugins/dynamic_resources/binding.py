@@ -17,14 +17,22 @@ import msgspec
 from app.framework.handle import Effects
 from app.model.devices import FINALIZER, AllocationResult, ResourceClaim
 from app.model.pod import Pod
-from app.model.status import ConflictError, SchedulingError
+from app.model.pod_groups import PodGroup
+from app.model.status import (
+    SUCCESS,
+    ConflictError,
+    SchedulingError,
+    Status,
+    unresolvable,
+    unschedulable,
+)
 from app.model.timestamps import format_time
 from app.plugins.dynamic_resources.conditions import ConditionWaiter
 from app.plugins.dynamic_resources.extended_resources import RequestMapping, is_unwritten
 from app.plugins.dynamic_resources.pod_claims import (
     ClaimReservation,
     PodResourceClaims,
-    consumer,
+    claim_names,
     has_finalizer,
     is_reserved_for,
 )
@@ -72,9 +80,9 @@ class ClaimBinder:
         """Allocates claims, reserves them for the pod, and waits until their devices are ready. Raises
         SchedulingError."""
         for at, claim in enumerate(pod_claims.claims):
-            if claim.uid in self._in_doubt and is_reserved_for(claim, pod):
+            if claim.uid in self._in_doubt and pod_claims.may_use(claim):
                 pod_claims.claims[at] = await self._look_up(claim, effects)
-            if not self._is_reserved(pod_claims.claims[at], pod) and _needed(pod_claims, at):
+            if not self._is_reserved(pod_claims, at) and _needed(pod_claims, at):
                 await self._bind_one(pod_claims, at, pod, effects)
         await self._waiter.wait(pod_claims, pod, node_name, effects)
 
@@ -88,11 +96,12 @@ class ClaimBinder:
         _check_devices(latest, claim)
         return latest
 
-    def _is_reserved(self, claim: ResourceClaim, pod: Pod) -> bool:
-        """Whether a claim is reserved for the pod, by this version and by the newest known one."""
+    def _is_reserved(self, pod_claims: PodResourceClaims, at: int) -> bool:
+        """Whether a claim is reserved for the pod or its group, by this version and by the newest known one."""
+        claim = pod_claims.claims[at]
         known = self._tracker.claims.get(claim.name, claim.namespace)
-        still = known is not None and known.uid == claim.uid and is_reserved_for(known, pod)
-        return still and is_reserved_for(claim, pod)
+        still = known is not None and known.uid == claim.uid and pod_claims.may_use(known)
+        return still and pod_claims.may_use(claim)
 
     def _claim_changed(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
         """A deallocation changes only the version that it was sent for: a newer one shows what became of it."""
@@ -110,7 +119,7 @@ class ClaimBinder:
             if at == pod_claims.extended_at:
                 await self._create(pod_claims, at, reservation, effects)
             reservation.begun.add(at)
-        claim = await self._write_in_turn(pod_claims.claims[at], allocation, pod, effects)
+        claim = await self._write_in_turn(pod_claims, at, allocation, effects)
         pod_claims.claims[at] = claim
         if reservation is not None and allocation is not None:
             reservation.begun.discard(at)
@@ -145,14 +154,15 @@ class ClaimBinder:
 
     async def _write_in_turn(
         self,
-        claim: ResourceClaim,
+        pod_claims: PodResourceClaims,
+        at: int,
         allocation: AllocationResult | None,
-        pod: Pod,
         effects: Effects,
     ) -> ResourceClaim:
         """Writes and stores a claim. Pods that share one write it one after another: each begins with what the last one
         wrote.
         """
+        claim = pod_claims.claims[at]
         uid = claim.uid
         while uid in self._being_written:
             await effects.sleep(_LOOK_SECONDS)
@@ -161,32 +171,27 @@ class ClaimBinder:
             known = self._tracker.claims.get(claim.name, claim.namespace)
             if known is not None and known.uid == uid and self._is_shared(claim):
                 claim = known
-            claim = await self._write(claim, allocation, pod, effects)
+            decided = claim
+            claim = await _retry_conflicts(
+                decided,
+                lambda latest: self._write_once(
+                    latest, decided, allocation, pod_claims, at, effects
+                ),
+                f"get updated claim {claim.key} after conflict",
+                effects,
+            )
             await self._store_written(claim, effects)
             return claim
         finally:
             self._being_written.discard(uid)
-
-    async def _write(
-        self,
-        claim: ResourceClaim,
-        allocation: AllocationResult | None,
-        pod: Pod,
-        effects: Effects,
-    ) -> ResourceClaim:
-        return await _retry_conflicts(
-            claim,
-            lambda latest: self._write_once(latest, claim, allocation, pod, effects),
-            f"get updated claim {claim.key} after conflict",
-            effects,
-        )
 
     async def _write_once(
         self,
         claim: ResourceClaim,
         decided: ResourceClaim,
         allocation: AllocationResult | None,
-        pod: Pod,
+        pod_claims: PodResourceClaims,
+        at: int,
         effects: Effects,
     ) -> ResourceClaim:
         if claim.metadata.deletion_timestamp is not None:
@@ -209,8 +214,10 @@ class ClaimBinder:
             if claim.status.allocation.allocation_timestamp is None:
                 changes["allocation"] = {"allocationTimestamp": now}
         consumers = claim.status.reserved_for or ()
-        if not is_reserved_for(claim, pod):
-            changes["reservedFor"] = [*consumers, consumer(pod)]
+        if not pod_claims.may_use(claim):
+            changes["reservedFor"] = [*consumers, pod_claims.consumer(at)]
+        if not changes:  # another pod of the group has written all of it
+            return claim
         what = "reservation" if allocation is None else "allocation and reservation"
         return await _explained(
             f"add {what} to claim {claim.key}",
@@ -276,10 +283,10 @@ class ClaimBinder:
         for attempt in range(_ATTEMPTS):
             if attempt:
                 await effects.sleep(_RETRY_SECONDS)
-            left = [each for each in claim.status.reserved_for or () if each.uid != pod.uid]
-            changes = {"status": {"reservedFor": left}}
             try:
-                claim = await effects.resource_claims.patch(claim, changes, status=True)
+                claim = await effects.resource_claims.patch(
+                    claim, _without(pod, claim), status=True
+                )
             except SchedulingError as error:
                 failure = error
                 claim = await effects.resource_claims.get(claim.namespace, claim.name)
@@ -301,7 +308,7 @@ class ClaimBinder:
                 continue
             consumers = claim.status.reserved_for or ()
             if not consumers or [consumer.uid for consumer in consumers] == [pod.uid]:
-                await self._deallocate(claim, effects)
+                await self._change_in_doubt(claim, _DEALLOCATED, effects)
                 return "deallocation of ResourceClaim completed"
         extended = pod_claims.extended
         if extended is not None and not is_unwritten(extended):
@@ -309,13 +316,50 @@ class ClaimBinder:
             return "deletion of ResourceClaim completed"
         return ""
 
-    async def _deallocate(self, claim: ResourceClaim, effects: Effects) -> None:
-        """Deallocates a claim.
+    async def free_for_group(
+        self, group: PodGroup, of_pods: Sequence[PodResourceClaims | None], effects: Effects
+    ) -> Status:
+        """Deallocates one unavailable claim of a group's pods that nobody else uses. Without one makes the group leave
+        one of its claims.
 
-        If this fails, it may have taken effect: the pod's next attempt must not rely on its reservation (see ``bind``).
+        Success if there is none of either. Raises SchedulingError.
+        """
+        unavailable = {
+            pod_claims.claims[at].key: pod_claims.claims[at].uid
+            for pod_claims in of_pods
+            if pod_claims is not None
+            for at in pod_claims.unavailable
+        }
+        for key, uid in unavailable.items():
+            claim = self._allocated(*key.split("/"))
+            if claim is None or claim.uid != uid:
+                continue
+            if all(each.uid == group.uid for each in claim.status.reserved_for or ()):
+                await self._change_in_doubt(claim, _DEALLOCATED, effects)
+                return unschedulable("deallocation of PodGroup ResourceClaim completed")
+        for name, made in claim_names(group).items():
+            claim = self._allocated(group.namespace, name)
+            if claim is None or (made and claim.controller_uid != group.uid):
+                continue
+            if is_reserved_for(claim, group):
+                await self._change_in_doubt(claim, _without(group, claim), effects)
+                return unresolvable("ResourceClaim unreserved for PodGroup")
+        return SUCCESS
+
+    def _allocated(self, namespace: str, name: str) -> ResourceClaim | None:
+        """The newest known version of a claim, if it is allocated."""
+        claim = self._tracker.claims.get(name, namespace)
+        return None if claim is None or claim.status.allocation is None else claim
+
+    async def _change_in_doubt(
+        self, claim: ResourceClaim, changes: Mapping[str, Any], effects: Effects
+    ) -> None:
+        """Deallocates a claim, or removes a reservation.
+
+        If this fails, it may have taken effect: the next attempts must not rely on reservations (see ``bind``).
         """
         self._in_doubt.add(claim.uid)
-        freed = await effects.resource_claims.patch(claim, _DEALLOCATED, status=True)
+        freed = await effects.resource_claims.patch(claim, changes, status=True)
         self._in_doubt.discard(claim.uid)
         self._tracker.claims.written(freed)
 
@@ -333,6 +377,12 @@ class ClaimBinder:
             claim, remove_finalizer, f"get resourceclaim {claim.key}", effects
         )
         await effects.resource_claims.delete(claim)
+
+
+def _without(user: Pod | PodGroup, claim: ResourceClaim) -> Mapping[str, Any]:
+    """The merge patch that removes a pod or a group from the consumers of a claim."""
+    left = [each for each in claim.status.reserved_for or () if each.uid != user.uid]
+    return {"status": {"reservedFor": left}}
 
 
 def _check_devices(claim: ResourceClaim, decided: ResourceClaim) -> None:

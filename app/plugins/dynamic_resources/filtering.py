@@ -16,6 +16,7 @@ from app.framework.interface import Verdicts, default_normalize
 from app.model.devices import MAX_ALTERNATIVES, AllocationResult, DeviceRequest, ResourceClaim
 from app.model.features import Rule
 from app.model.pod import Pod
+from app.model.pod_groups import CLAIMS, PodGroup
 from app.model.requests import Amounts
 from app.model.status import SKIP, Code, Status, unresolvable
 from app.plugins.dynamic_resources.allocator import (
@@ -39,6 +40,7 @@ from app.plugins.dynamic_resources.pod_claims import (
     NodeAllocations,
     PodResourceClaims,
     claims_of,
+    shared_by_group,
     with_requests,
 )
 from app.plugins.helpers.node_selector import (
@@ -104,6 +106,7 @@ class ClaimFilter:
         self._args: Final = args
         self._tracker: Final = cluster.devices
         self._groups: Final = cluster.pod_groups
+        self._shares: Final = CLAIMS in handle.features
         self._classes: Final = cluster.device_classes
         self._allocator: Final = Allocator(
             handle.table,
@@ -121,8 +124,14 @@ class ClaimFilter:
 
     def prepare(self, pod: Pod, resources: Amounts) -> PodResourceClaims | Status:
         """The pod's claims, with that for its extended ``resources``, or the reason why no node can serve them."""
+        mates: PodGroup | None = None
+        of_group: frozenset[int] = frozenset()
         try:
-            claims = claims_of(pod, self._tracker.claims)
+            claims = claims_of(pod, self._tracker.claims, shared=self._shares)
+            if self._shares and claims:
+                mates = self._pod_group(pod)
+            if mates is not None:
+                of_group = shared_by_group(pod, mates, claims)
         except ClaimProblem as problem:
             return unresolvable(str(problem))
         extended = None
@@ -154,8 +163,21 @@ class ClaimFilter:
             resources=resources,
             selectors=selectors,
             shared=shared,
+            user=pod,
+            group=mates,
+            of_group=of_group,
             budget=Budget(self._clock, self._args.filter_timeout),
         )
+
+    def _pod_group(self, pod: Pod) -> PodGroup | None:
+        """The group whose claims a pod shares; None for a pod without one. Raises ClaimProblem."""
+        key = self._groups.key_of(pod)
+        if key is None or key.kind is not PodGroup:
+            return None
+        group = self._groups.get(key)
+        if not isinstance(group, PodGroup):
+            raise ClaimProblem(f'podgroup.{PodGroup.GROUP} "{key.name}" not found')
+        return group
 
     def _check(self, claim: ResourceClaim) -> Status | None:
         """Why a claim without an allocation cannot be allocated on any node; None if it may be."""

@@ -25,6 +25,7 @@ from app.model.cluster_event import Action, ClusterEvent, Resource
 from app.model.devices import AllocationResult, ResourceClaim
 from app.model.features import Rule
 from app.model.pod import Pod, PodTemplate
+from app.model.pod_groups import CLAIMS, PodGroup
 from app.model.requests import Amounts
 from app.model.status import (
     SKIP,
@@ -73,6 +74,9 @@ class DynamicResources(SteadySkip, UndecidedOnly):
         self._args: Final = args or DynamicResourcesArgs()
         self._handle: Final = handle
         self._tracker: Final = handle.cluster.devices
+        self._shares: Final = CLAIMS in handle.features
+        #: Frees claims of a group that cannot be placed; None unless pods share the claims of their group.
+        self.free_for_group: Final = self._free_for_group if self._shares else None
         #: Created claims for extended resources, by outcome: ``success`` or ``failure``.
         self.claims_created: Final[Counter[str]] = Counter()
         #: Allocated devices with binding conditions that were waited for, by driver and outcome: ``success``,
@@ -104,7 +108,7 @@ class DynamicResources(SteadySkip, UndecidedOnly):
         if not pod.spec.resource_claims:
             return SUCCESS
         try:
-            claims_of(pod, self._tracker.claims)
+            claims_of(pod, self._tracker.claims, shared=self._shares)
         except ClaimProblem as problem:
             return unresolvable(str(problem))
         return SUCCESS
@@ -156,7 +160,25 @@ class DynamicResources(SteadySkip, UndecidedOnly):
             done = await self._binder.free_one(claims, pod, effects)
         except SchedulingError as error:
             return PostFilterResult(Status(Code.Error, (str(error),)))
+        claims.freed = bool(done)
         return PostFilterResult(unschedulable(*([done] if done else self._unhelpful(NOT_HELPED))))
+
+    async def _free_for_group(
+        self, group: PodGroup, states: Iterable[CycleState], effects: Effects
+    ) -> Status:
+        """Frees one claim of a group of which too few pods fit and none has a node, so that it may get other devices.
+
+        ``states`` are those of its pods. Success if there is nothing to free; UnschedulableAndUnresolvable if no
+        preemption must follow.
+        """
+        of_pods = [self._claims(state) for state in states]
+        if all(claims is not None and claims.freed for claims in of_pods):
+            return SUCCESS
+        try:
+            return await self._binder.free_for_group(group, of_pods, effects)
+        except SchedulingError as error:
+            text = f'error in "{self.NAME}" PodGroupPostFilter plugins: {error}'
+            return Status(Code.Error, (text,))
 
     def _unhelpful(self, text: str) -> tuple[str, ...]:
         """What is said when nothing could be freed: nothing from Kubernetes 1.37 on."""
@@ -287,7 +309,7 @@ class DynamicResources(SteadySkip, UndecidedOnly):
         """Queues a pod that has all its claims if devices were freed, or if one of its claims is new or changed its
         status."""
         try:
-            claims = claims_of(pod, self._tracker.claims)
+            claims = claims_of(pod, self._tracker.claims, shared=self._shares)
         except ClaimProblem:
             return QueueingHint.SKIP
         if old is None:
@@ -301,7 +323,7 @@ class DynamicResources(SteadySkip, UndecidedOnly):
         if new.uid != pod.uid:
             return QueueingHint.SKIP
         try:
-            claims_of(new, self._tracker.claims)
+            claims_of(new, self._tracker.claims, shared=self._shares)
         except ClaimProblem:
             return QueueingHint.SKIP
         return QueueingHint.QUEUE
@@ -309,7 +331,7 @@ class DynamicResources(SteadySkip, UndecidedOnly):
     def _after_pod_gone(self, _pod: Pod, old: Pod, _new: None) -> bool:
         """Queues if a pod had devices allocated in flight only: no change of a claim tells that they are free."""
         try:
-            claims = claims_of(old, self._tracker.claims)
+            claims = claims_of(old, self._tracker.claims, shared=self._shares)
         except ClaimProblem:
             return QueueingHint.SKIP
         return any(claim.status.allocation is None for claim in claims) or bool(
@@ -325,12 +347,15 @@ def _after_claim_gone(_pod: Pod, old: ResourceClaim, _new: None) -> bool:
 def _pods_of_claim(
     template: PodTemplate, old: ResourceClaim | None, new: ResourceClaim
 ) -> Collection[str] | None:
-    """None, for any pod, if devices were freed or the template names the claim; otherwise the uid of the claim's
-    owner."""
+    """None, for any pod, if devices were freed, or the template names the claim or may share it with its group;
+    otherwise the uid of the claim's owner."""
     entries = template.spec.resource_claims or ()
     if _freed(old, new) or any(entry.resource_claim_name == new.name for entry in entries):
         return None
-    return [new.controller_uid] if new.controller_uid else []
+    owner = new.controller
+    if owner is None:
+        return []
+    return None if entries and owner.kind == "PodGroup" else [owner.uid]
 
 
 def _freed(old: ResourceClaim | None, new: ResourceClaim) -> bool:

@@ -28,6 +28,7 @@ from app.framework.diagnosis import Diagnosis
 from app.framework.handle import Eviction
 from app.framework.runner import Framework
 from app.model.clock import Clock
+from app.model.devices import ResourceClaim
 from app.model.features import Features
 from app.model.objects import PodCondition
 from app.model.pod import Pod
@@ -544,6 +545,7 @@ class _Effects:
         self.now: Final = world.clock.wall
         self.asks_about_victims: Final = world.concerns_preemption
         self.agree_on_victims: Final = world.agree_on_victims
+        self.resource_claims: Final = _UnwrittenClaims()
         self._pace: Final = world.pace
 
     def event(self, pod: Pod, *, reason: str, action: str, note: str) -> None:
@@ -552,6 +554,20 @@ class _Effects:
     async def sleep(self, _seconds: float) -> None:
         """See Effects."""
         await self._pace.pause()
+
+
+class _UnwrittenClaims:
+    """What PostFilter asks of claims (see ResourceClaimEffects): they stay as they are, and what is said remains."""
+
+    async def patch(
+        self, claim: ResourceClaim, _changes: object, *, status: bool = False
+    ) -> ResourceClaim:
+        """See ResourceClaimEffects."""
+        del status
+        return claim
+
+    async def delete(self, claim: ResourceClaim) -> None:
+        """See ResourceClaimEffects."""
 
 
 class _Reports:

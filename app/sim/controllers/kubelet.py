@@ -8,16 +8,17 @@
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
 
 from app.sim.api import Api
 from app.sim.controllers.controller import Controller
-from app.sim.objects import is_being_deleted, with_condition
+from app.sim.objects import is_being_deleted, key_of, with_condition
 from app.sim.resources.deletion import DeleteOptions, delete
 from app.sim.resources.kinds import NODES, PODS, RESOURCE_CLAIMS
 from app.sim.resources.pod_claims import may_start
+from app.sim.resources.pod_groups import group_name
 from app.sim.store import Key, Object, Record, StoreChange
 
 RUN_FOR: Final = "sim.aiokube-scheduler.io/run-for"
@@ -65,6 +66,11 @@ def parse_duration(text: str) -> float:
     return sum(float(match[1]) * _UNIT_SECONDS[match[2]] for match in matches)
 
 
+def _consumers(claim: Object) -> Sequence[Object]:
+    consumers: Sequence[Object] = claim.get("status", {}).get("reservedFor", ())
+    return consumers
+
+
 class Kubelets(Controller[Key]):
     """The kubelets of all nodes. The keys are the pods for which something is due."""
 
@@ -98,10 +104,15 @@ class Kubelets(Controller[Key]):
                 self._plan_again(key)
 
     def _on_claim(self, change: StoreChange) -> None:
-        """Pods can start when their claims are reserved for them."""
-        for consumer in change.record.value.get("status", {}).get("reservedFor", ()):
+        """Pods can start when their claims are reserved for them, or for their group."""
+        before = () if change.previous is None else _consumers(change.previous.value)
+        for consumer in _consumers(change.record.value):
             if consumer["resource"] == "pods":
                 self._plan_again((change.key[0], consumer["name"]))
+            elif consumer["resource"] == "podgroups" and consumer not in before:
+                for pod in list(self._api.store[PODS.storage].ordered(namespace=change.key[0])):
+                    if group_name(pod.value) == consumer["name"]:
+                        self._plan(key_of(pod.value), pod.value)
 
     def _plan_again(self, key: Key) -> None:
         record = self._api.find(PODS, *key)

@@ -5,11 +5,12 @@ from collections.abc import Iterator
 from app.sim.api import Api
 from app.sim.objects import controller_reference, has_ended, is_being_deleted
 from app.sim.resources.kinds import RESOURCE_CLAIMS
+from app.sim.resources.pod_groups import group_name
 from app.sim.store import Object
 
 
 def made_name(pod: Object, entry: Object) -> str | None:
-    """The name of the claim that was created from a template for an entry of the pod, from the pod's status.
+    """The name of the claim that was created from a template for an entry of a pod or a group, from its status.
 
     An entry that is noted without a name needs no claim: its name is empty.
     """
@@ -19,10 +20,16 @@ def made_name(pod: Object, entry: Object) -> str | None:
     return None
 
 
+def claim_name(pod: Object, entry: Object) -> str | None:
+    """The name of an entry's claim: the given one, or that of the one that was created (see ``made_name``)."""
+    return entry.get("resourceClaimName") or made_name(pod, entry)
+
+
 def claim_names(pod: Object) -> Iterator[str]:
-    """The known names of a pod's claims: given ones, those from templates, and the one for extended resources."""
+    """The known names of the claims of a pod or a group: given ones, those from templates, and the one for extended
+    resources."""
     for entry in pod["spec"].get("resourceClaims", ()):
-        name = entry.get("resourceClaimName") or made_name(pod, entry)
+        name = claim_name(pod, entry)
         if name:
             yield name
     extended = pod["status"].get("extendedResourceClaimStatus")
@@ -50,10 +57,12 @@ def owning_pod(claim: Object) -> Object | None:
 
 
 def is_reserved(claim: Object, pod: Object) -> bool:
-    """Whether a claim is allocated and reserved for a pod."""
-    status, uid = claim.get("status", {}), pod["metadata"]["uid"]
+    """Whether a claim is allocated and reserved for a pod, or for its group, of which a pod knows the name only."""
+    status, uid, group = claim.get("status", {}), pod["metadata"]["uid"], group_name(pod)
     return "allocation" in status and any(
-        consumer["uid"] == uid for consumer in status.get("reservedFor", ())
+        consumer["uid"] == uid
+        or (consumer["resource"] == "podgroups" and consumer["name"] == group)
+        for consumer in status.get("reservedFor", ())
     )
 
 
@@ -75,7 +84,7 @@ def missing_claim(api: Api, pod: Object) -> str:
 def _claims(api: Api, pod: Object) -> Iterator[tuple[Object, Object | None]]:
     """Each entry of a pod that needs a claim, and the claim."""
     for entry in pod["spec"].get("resourceClaims", ()):
-        name = entry.get("resourceClaimName") or made_name(pod, entry)
+        name = claim_name(pod, entry)
         if name != "":
             record = api.find(RESOURCE_CLAIMS, pod["metadata"]["namespace"], name or "")
             yield entry, None if record is None else record.value

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from app.model.pod_groups import GROUP_LABEL, LabelledPodGroup, PodGroup
+from app.model.pod_groups import CLAIMS, GROUP_LABEL, LabelledPodGroup, PodGroup
 from app.model.pod_groups_v1alpha2 import GANGS, WHOLE_PREEMPTION
 from app.sim import EmbeddedCluster, ManifestError
 from app.sim.features import Features
@@ -83,7 +83,7 @@ class UsedGroups(NamedTuple):
 
 def used_groups(values: Iterable[Object]) -> UsedGroups:
     """What these objects use. Raises ManifestError for several versions of scheduling.k8s.io."""
-    versions, custom, named, whole = set(), False, False, False
+    versions, custom, named, whole, share = set(), False, False, False, False
     for value in values:
         kind = GROUP_KINDS.get((value["apiVersion"], value["kind"]))
         if kind is None:
@@ -93,11 +93,12 @@ def used_groups(values: Iterable[Object]) -> UsedGroups:
         else:
             versions.add(kind.group_version)
             whole = whole or _is_whole(value.get("spec"))
+            share = share or _has_claims(value.get("spec"))
     if len(versions) > 1:
         raise ManifestError(f"PodGroups of several versions: {', '.join(sorted(versions))}")
     if not versions and not named:
         return UsedGroups(Features(), custom)
-    gates = _GATES | ({_WHOLE} if whole else set())
+    gates = _GATES | ({_WHOLE} if whole else set()) | ({CLAIMS} if share else set())
     return UsedGroups(Features(gates=gates, versions=frozenset(versions or {V1BETA1})), custom)
 
 
@@ -115,6 +116,11 @@ def _is_whole(spec: Any) -> bool:
         return False
     mode = spec.get("disruptionMode")
     return mode == "PodGroup" or (isinstance(mode, dict) and "all" in mode) or "priority" in spec
+
+
+def _has_claims(spec: Any) -> bool:
+    """Whether a group has claims that its pods share."""
+    return isinstance(spec, dict) and bool(spec.get("resourceClaims"))
 
 
 def serve_custom_groups(cluster: EmbeddedCluster) -> None:

@@ -1,9 +1,11 @@
 """Nodes with devices, claims for them, and pods that are decided and bound by DynamicResources alone."""
 
+from app.framework.handle import Handle
 from app.framework.interface import CycleState
 from app.framework.runner import Framework, PreFilterRejected
 from app.framework.testing import FakeCluster, FakeEffects, make_node, make_object, make_pod
 from app.model.devices import DeviceClass, ResourceClaim, ResourceSlice
+from app.model.features import RECORDED
 from app.plugins.dynamic_resources import DynamicResources
 from app.state.nominations import NO_PODS
 from tests.core.framework.coroutines import finish
@@ -104,11 +106,13 @@ class Clock:
 class Devices:
     """A cluster with a plugin, and what becomes of pods."""
 
-    def __init__(self, *objects, nodes="abc", args=None):
+    def __init__(self, *objects, nodes="abc", args=None, features=RECORDED):
         self.clock = Clock()
         self.cluster = FakeCluster(*map(make_node, nodes), clock=self.clock)
         self.cluster.store(a_class(), *objects)
-        self.plugin = DynamicResources(args, self.cluster.handle)
+        known = self.cluster.handle
+        handle = Handle(known.table, known.cluster, "p", clock=self.clock, features=features)
+        self.plugin = DynamicResources(args, handle)
         self.tracker = self.cluster.handle.cluster.devices
         self.effects = Watched(self.cluster)
 

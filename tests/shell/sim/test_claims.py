@@ -6,11 +6,13 @@ import pytest
 
 from app.model.devices import FINALIZER, POD_CLAIM_NAME
 from app.sim import RUN_FOR, ClusterOptions, EmbeddedCluster, KubeletOptions, NodeOptions
+from app.sim.features import parse_features
 from app.sim.objects import key_of
 from app.sim.resources.deletion import DeleteOptions, delete
 from app.sim.resources.kinds import (
     EVENTS,
     NODES,
+    POD_GROUPS,
     PODS,
     RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_CLAIMS,
@@ -363,3 +365,133 @@ async def test_many_devices_take_several_slices():
         assert [spec["pool"]["resourceSliceCount"] for spec in slices] == [2, 2]
         names = [device["name"] for spec in slices for device in spec["devices"]]
         assert names == [f"gpu-{number}" for number in range(130)]
+
+
+SHARED = parse_features(
+    ["GenericWorkload=true,DRAWorkloadResourceClaims=true"],
+    ["scheduling.k8s.io/v1beta1=true"],
+    "1.37",
+)
+ENTRY = {"name": "gpu", "resourceClaimTemplateName": "gpu"}
+OWN = {"name": "own", "resourceClaimName": "shared"}
+ALIKE = {"name": "gpu", "resourceClaimTemplateName": "other"}
+
+
+@pytest.fixture
+async def grouping():
+    """A cluster whose groups have claims, with a group that has one from a template."""
+    options = ClusterOptions(
+        nodes=NodeOptions(count=2, devices=2),
+        claims=True,
+        features=SHARED,
+        kubelets=KubeletOptions(start_delay=1.0, grace_factor=0.1),
+    )
+    async with EmbeddedCluster(options) as running:
+        make_template(running)
+        make_group(running)
+        await settle()
+        yield running
+
+
+def group_kind(cluster):
+    return cluster.api.kinds.by_storage[POD_GROUPS]
+
+
+def make_group(cluster):
+    spec = {"schedulingPolicy": {"basic": {}}, "resourceClaims": [ENTRY, OWN]}
+    cluster.api.create(group_kind(cluster), "default", {"metadata": {"name": "g"}, "spec": spec})
+
+
+def get_group(cluster):
+    return cluster.api.get(group_kind(cluster), "default", "g").value
+
+
+def make_member(cluster, name, entry=ENTRY):
+    spec = {"resourceClaims": [entry], "schedulingGroup": {"podGroupName": "g"}}
+    cluster.api.create(PODS, "default", pod(name, **spec))
+
+
+def group_consumer(cluster):
+    group = {part: get_group(cluster)["metadata"][part] for part in ("name", "uid")}
+    return {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", **group}
+
+
+async def test_the_pods_of_a_group_share_its_claim(grouping):
+    (made,) = claims(grouping)
+    name, group = made["metadata"]["name"], get_group(grouping)
+    assert name.startswith("g-gpu-")
+    assert made["metadata"]["ownerReferences"] == [
+        {
+            "apiVersion": "scheduling.k8s.io/v1beta1",
+            "kind": "PodGroup",
+            "controller": True,
+            "name": "g",
+            "uid": group["metadata"]["uid"],
+        }
+    ]
+    assert group["status"]["resourceClaimStatuses"] == [{"name": "gpu", "resourceClaimName": name}]
+    for each in ("p", "q"):
+        make_member(grouping, each)
+    await settle()
+    assert noted(grouping, "p") == noted(grouping, "q") == {"gpu": name}
+    assert len(claims(grouping)) == 1
+
+
+async def test_an_entry_that_the_group_does_not_have_is_the_pods_own(grouping):
+    make_template(grouping, "other")
+    make_member(grouping, "p", ALIKE)
+    await settle()
+    assert len(claims(grouping)) == 2
+    assert noted(grouping)["gpu"].startswith("p-gpu-")
+
+
+async def test_a_group_that_comes_late_and_its_template(grouping):
+    remove(grouping, group_kind(grouping), "g")
+    remove(grouping, RESOURCE_CLAIM_TEMPLATES, "gpu")
+    await settle()
+    make_member(grouping, "p")
+    await settle()
+    assert not claims(grouping)
+    make_group(grouping)
+    await settle()
+    (event,) = (
+        record.value
+        for record in grouping.api.store[EVENTS.storage].ordered()
+        if record.value["involvedObject"]["kind"] == "PodGroup"
+    )
+    assert event["message"] == (
+        'PodGroupResourceClaim gpu: resource claim template "gpu": '
+        'resourceclaimtemplate.resource.k8s.io "gpu" not found'
+    )
+    make_template(grouping)
+    await settle()
+    (made,) = claims(grouping)
+    assert noted(grouping) == {"gpu": made["metadata"]["name"]}
+
+
+async def test_a_pod_runs_with_a_claim_that_is_reserved_for_its_group(grouping):
+    make_member(grouping, "p")
+    await settle()
+    allocate(grouping, noted(grouping)["gpu"])
+    place(grouping)
+    await asyncio.sleep(2)
+    (made,) = claims(grouping)
+    assert made["status"]["reservedFor"] == [group_consumer(grouping)]
+    assert get_pod(grouping)["status"]["phase"] == "Running"
+
+
+async def test_a_groups_reservation_outlives_its_pods_and_goes_with_it(grouping):
+    make_claim(grouping)
+    make_member(grouping, "p", OWN)
+    allocate(grouping, "shared")
+    status = {"status": {"reservedFor": [group_consumer(grouping)]}}
+    update = {"patch_type": "application/merge-patch+json", "subresource": "status"}
+    grouping.api.patch(RESOURCE_CLAIMS, "default", "shared", status, **update)
+    remove(grouping, PODS, "p")
+    await settle()
+    assert claim(grouping)["status"]["reservedFor"] == status["status"]["reservedFor"]
+    remove(grouping, group_kind(grouping), "g")
+    await asyncio.sleep(1)
+    assert claim(grouping).get("status", {}).get("allocation") is None
+    assert FINALIZER not in claim(grouping)["metadata"].get("finalizers", ())
+    assert [each["metadata"]["name"] for each in claims(grouping)] == ["shared"], "its own one went"
