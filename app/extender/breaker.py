@@ -34,6 +34,11 @@ class Admission(enum.Enum):
     HELD_BACK = enum.auto()
 
 
+# Needed for each call: to look up a member takes as long as to call a function.
+_CLOSED: Final = State.CLOSED
+_CALL: Final = Admission.CALL
+
+
 class Breaker:
     """One extender's breaker for one verb."""
 
@@ -52,8 +57,8 @@ class Breaker:
 
     def admit(self, now: float) -> Admission:
         """Asks to make a call. A caller that gets CALL or PROBE must report the outcome, once."""
-        if self.state is State.CLOSED:
-            return Admission.CALL
+        if self.state is _CLOSED:
+            return _CALL
         if self.holds_back(now):
             return Admission.HELD_BACK
         self.state = State.HALF_OPEN
@@ -62,9 +67,10 @@ class Breaker:
     def succeeded(self, now: float) -> None:
         """A call was answered, however long ago it began."""
         self._answered = max(self._answered, now)
-        self.state = State.CLOSED
-        self._failures = 0
-        self._pause = self._settings.open_seconds
+        if self.state is not _CLOSED or self._failures:
+            self.state = _CLOSED
+            self._failures = 0
+            self._pause = self._settings.open_seconds
 
     def failed(self, admission: Admission, began: float, now: float) -> None:
         """A call was not answered. Calls that began before the breaker opened have no effect.

@@ -1,8 +1,9 @@
 """The client of one extender: sends requests and reads its answers (docs/spec/extenders.md)."""
 
 import asyncio
+import functools
 import os
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 from typing import Any, Final, Generic, TypeVar
@@ -56,6 +57,15 @@ SCORE_SCALE: Final = 10
 
 #: Outcomes that say nothing about whether the extender answers.
 _INCONCLUSIVE: Final = frozenset((CallOutcome.CANCELLED, CallOutcome.STALE, CallOutcome.SHORTAGE))
+
+# Members of enumerations that are needed for each call: to look one up takes as long as to call a function.
+_FILTER: Final = Verb.FILTER
+_PRIORITIZE: Final = Verb.PRIORITIZE
+_CLOSED: Final = State.CLOSED
+_HELD_BACK: Final = Admission.HELD_BACK
+_CANCELLED: Final = CallOutcome.CANCELLED
+_SUCCESS: Final = CallOutcome.SUCCESS
+_TIMEOUT: Final = CallOutcome.TIMEOUT
 
 #: Verbs whose calls the limit is found from; others are rare, or about many pods at once.
 _LIMITED: Final = frozenset((Verb.FILTER, Verb.PRIORITIZE, Verb.PREEMPT, Verb.BIND))
@@ -158,13 +168,14 @@ class HTTPExtender:
 
     def holds_back(self, verb: Verb) -> bool:
         """Whether the breaker would hold back a call."""
-        if self._ahead is not None and self._ahead.state(verb) is not State.CLOSED:
+        if self._ahead is not None and self._ahead.state(verb) is not _CLOSED:
             return True
-        return self._breakers[verb].holds_back(asyncio.get_running_loop().time())
+        breaker = self._breakers[verb]
+        return breaker.state is not _CLOSED and breaker.holds_back(self._now())
 
     async def filter(self, args: ExtenderArgs) -> FilterAnswer:
         """Calls filter: which of the nodes accept the pod. Raises ExtenderError."""
-        call = _Call(Verb.FILTER, args.pod)
+        call = _Call(_FILTER, args.pod)
         by_name = self.config.node_cache_capable
         reader = wire.FILTER_BY_NAME if by_name else wire.FILTER_WHOLE
         question = _Question(
@@ -175,6 +186,8 @@ class HTTPExtender:
             dropped = len(set(args.names).difference(answer.kept))
             if dropped:
                 self._emit(events.NodesRejected(self.name, dropped))
+        if call.retry_after == answer.retry_after:
+            return answer
         return msgspec.structs.replace(answer, retry_after=call.retry_after)
 
     async def prioritize(self, args: ExtenderArgs) -> Int64:
@@ -182,7 +195,7 @@ class HTTPExtender:
 
         A host that is named twice is counted twice, one that was not sent is ignored; int64 wraps around as in Go.
         """
-        call = _Call(Verb.PRIORITIZE, args.pod)
+        call = _Call(_PRIORITIZE, args.pod)
         question = _Question(
             self._body(args), wire.PRIORITIZE, lambda answer: self._weighted(answer, args), args
         )
@@ -300,22 +313,47 @@ class HTTPExtender:
 
     # ------------------------------------------------------------ calls
 
-    async def _ask(self, call: "_Call", question: "_Question[A, T]") -> T:
+    def _ask(self, call: "_Call", question: "_Question[A, T]") -> Coroutine[Any, Any, T]:
         """The judged answer; waits for its turn if only one call may be in progress. Raises ExtenderError."""
         if self.turn is None and self._ahead is None:
-            return await self._observed(call, question)
+            return self._observed(call, question)
+        return self._in_turn(call, question)
+
+    async def _in_turn(self, call: "_Call", question: "_Question[A, T]") -> T:
         async with self._behind(), self.turn or nullcontext():
             return await self._observed(call, question)
 
     async def _observed(self, call: "_Call", question: "_Question[A, T]") -> T:
-        now = asyncio.get_running_loop().time
+        """One exchange. All errors of it and of its answer are raised as ExtenderError."""
+        now, verb = self._now, call.verb
         started = now()
         admission = self._admit(call, started)
-        self._emit(events.CallStarted(self.name, call.verb))
-        limited = call.verb in _LIMITED and self._ahead is None
-        counted = self.places.limit.begin(call.verb, started) if limited else None
+        self._emit(events.CallStarted(self.name, verb))
+        limited = verb in _LIMITED and self._ahead is None
+        counted = self.places.limit.begin(verb, started) if limited else None
+        body, reader, asked = question.body, question.reader, question.asked
         try:
-            return await self._exchange(call, question)
+            response = await self._transport.post(
+                self._urls[verb],
+                body,
+                headers=self._headers(),
+                timeout_seconds=self._timeout,
+                large=Large(reader.one_go, partial(reader.stream, asked), self._memory),
+            )
+            self._note(call, response)
+            last = self._same(call, response, asked)
+            answer: T = await self._read(call, response, question) if last is None else last.judged
+            call.outcome = _SUCCESS
+        except TransportError as err:
+            raise self._error(call, err.text, err.outcome, sent=err.sent) from err
+        except AnswerError as err:
+            raise self._error(call, str(err), CallOutcome.BAD_ANSWER) from err
+        except _Refusal as err:
+            raise self._error(call, str(err), CallOutcome.ERROR) from err
+        except ExtenderError:
+            raise
+        except Exception as err:
+            raise self._unexpected(call, err) from err
         finally:
             ended = now()
             self._report(call, admission, started, ended)
@@ -324,19 +362,25 @@ class HTTPExtender:
             self._emit(
                 events.CallFinished(
                     self.name,
-                    call.verb,
+                    verb,
                     call.outcome,
                     ended - started,
-                    question.body.size,
+                    body.size,
                     call.received,
                     call.pod,
-                    question.body,
+                    body,
                     call.answer,
-                    question.asked,
+                    asked,
                     call.status,
                     call.retry_after,
                 )
             )
+        return answer
+
+    @functools.cached_property
+    def _now(self) -> Callable[[], float]:
+        """The time of the event loop, which is looked up once: that takes a system call."""
+        return asyncio.get_running_loop().time
 
     @asynccontextmanager
     async def _place(self, uid: str = "") -> AsyncIterator[None]:
@@ -347,7 +391,7 @@ class HTTPExtender:
         if self._ahead is not None:
             yield
             return
-        places, now = self.places, asyncio.get_running_loop().time
+        places, now = self.places, self._now
         at_once = not places.waiting and places.take_outside(now())
         if at_once:
             places.arrived(uid, now())
@@ -372,7 +416,7 @@ class HTTPExtender:
         if self._ahead is None:
             yield
             return
-        places, now = self.places, asyncio.get_running_loop().time
+        places, now = self.places, self._now
         if places.behind or not places.take_behind(now()):
             freed = asyncio.get_running_loop().create_future()
             places.behind[freed] = partial(_set, freed)
@@ -390,7 +434,9 @@ class HTTPExtender:
     def _count(self, call: "_Call", counted: CallInProgress, now: float) -> None:
         """Tells the limit that a call has ended."""
         limit, answered = self.places.limit, None
-        if call.outcome is CallOutcome.TIMEOUT:
+        if call.outcome is _SUCCESS:
+            answered = True
+        elif call.outcome is _TIMEOUT:
             answered = False
         elif not call.outcome.unanswered and call.outcome not in _INCONCLUSIVE:
             answered = True
@@ -402,30 +448,24 @@ class HTTPExtender:
             self._limit = limit.limit
             self._emit(events.LimitChanged(self.name, limit.limit))
 
-    async def _exchange(self, call: "_Call", question: "_Question[A, T]") -> T:
-        """One exchange. All errors of it and of its answer are raised as ExtenderError."""
-        reader, asked = question.reader, question.asked
-        try:
-            response = await self._transport.post(
-                self._urls[call.verb],
-                question.body,
-                headers=self._headers(),
-                timeout_seconds=self._timeout,
-                large=Large(reader.one_go, partial(reader.stream, asked), self._memory),
-            )
-            answer = await self._read(call, response, question)
-        except TransportError as err:
-            raise self._error(call, err.text, err.outcome, sent=err.sent) from err
-        except AnswerError as err:
-            raise self._error(call, str(err), CallOutcome.BAD_ANSWER) from err
-        except _Refusal as err:
-            raise self._error(call, str(err), CallOutcome.ERROR) from err
-        except ExtenderError:
-            raise
-        except Exception as err:
-            raise self._unexpected(call, err) from err
-        call.outcome = CallOutcome.SUCCESS
-        return answer
+    @staticmethod
+    def _note(call: "_Call", response: ExtenderResponse) -> None:
+        call.received = response.received
+        call.answer, call.status = response.body, response.status
+        call.retry_after = retry_after(response.headers)
+
+    def _same(
+        self, call: "_Call", response: ExtenderResponse, asked: ExtenderArgs | None
+    ) -> "_LastAnswer | None":
+        """The last answer of the verb if this one is equal, and about the same list of nodes; else None.
+
+        Extenders are often asked about the same list for replicas, and answer the same.
+        """
+        last = self._last_answer.get(call.verb)
+        if last is None or asked is None or last.names is not asked.names:
+            return None
+        same = response.status == 200 and response.stream is None and last.body == response.body
+        return last if same else None
 
     async def _read(
         self,
@@ -435,19 +475,11 @@ class HTTPExtender:
     ) -> T:
         """The judged answer in a response. Raises AnswerError, _Refusal, and ExtenderError for a status other than
         200."""
-        reader, asked = question.reader, question.asked
-        call.received = response.received
-        call.answer, call.status = response.body, response.status
-        call.retry_after = retry_after(response.headers)
+        reader, asked, body = question.reader, question.asked, response.body
         if response.status != 200:
             raise self._status_error(call, response)
         if response.stream is not None:
             return question.judge(reader.finished(response.stream))
-        last, body = self._last_answer.get(call.verb), response.body
-        # Extenders are often asked about the same list of nodes for replicas, and answer the same.
-        again = last is not None and asked is not None and last.names is asked.names
-        if last is not None and again and last.body == body:
-            return last.judged  # type: ignore[no-any-return]  # by a question of the same verb
         judged = question.judge(await in_steps(reader.steps(body, asked)))
         if asked is not None and len(body) <= _MOST_KEPT:
             self._last_answer[call.verb] = _LastAnswer(asked.names, body, judged)
@@ -460,7 +492,7 @@ class HTTPExtender:
         admission = Admission.HELD_BACK if held else breaker.admit(now)
         if breaker.state is not before:
             self._emit(events.BreakerChanged(self.name, call.verb, breaker.state))
-        if admission is Admission.HELD_BACK:
+        if admission is _HELD_BACK:
             raise self._held_back(call)
         return admission
 
@@ -473,7 +505,9 @@ class HTTPExtender:
     def _report(self, call: "_Call", admission: Admission, began: float, now: float) -> None:
         breaker = self._breakers[call.verb]
         before = breaker.state
-        if call.outcome in _INCONCLUSIVE:
+        if call.outcome is _SUCCESS:
+            breaker.succeeded(now)
+        elif call.outcome in _INCONCLUSIVE:
             breaker.abandoned(admission, now)
         elif call.outcome.unanswered:
             breaker.failed(admission, began, now)
@@ -483,7 +517,7 @@ class HTTPExtender:
             self._emit(events.BreakerChanged(self.name, call.verb, breaker.state))
 
     def _headers(self) -> dict[str, str]:
-        headers = {}
+        headers: dict[str, str] = {}
         problem = self._tls.problem
         if self._token is not None:
             token = self._token.token(asyncio.get_running_loop().time())
@@ -560,7 +594,7 @@ class _Call(msgspec.Struct):
 
     verb: Verb
     pod: Pod | None = None
-    outcome: CallOutcome = CallOutcome.CANCELLED
+    outcome: CallOutcome = _CANCELLED
     received: int = 0
     answer: bytes = b""
     status: int = 0

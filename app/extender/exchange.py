@@ -71,6 +71,8 @@ class Request(Progress, kw_only=True):
 
     def head(self, route: Route) -> bytes:
         """The head. Raises ValueError for headers that no line can hold."""
+        if self.body is not None and not self.headers:
+            return route.json_head(self.body.size)
         lines = header_lines(self.headers.items()) if self.headers else b""
         if self.body is None:
             return route.head("GET", "", lines, None)
@@ -93,7 +95,9 @@ async def exchange(
     ``max_bytes``; AnswerError from the stream of a large answer.
     """
     head = request.head(route)
-    connection = await pool.take(route, request.deadline)
+    connection = pool.kept(route, request.deadline)
+    if connection is None:
+        connection = await pool.dialled(route, request.deadline)
     try:
         before_sending(request)
         request.sent = True
@@ -102,7 +106,9 @@ async def exchange(
         try:
             answer = await connection.answer()
             request.in_body = True
-            response = await _read(connection, answer, request, max_bytes)
+            response = _read_at_once(connection, answer, request, max_bytes)
+            if response is None:
+                response = await _read(connection, answer, request, max_bytes)
         finally:
             if sending is not None and not sending.done():
                 sending.cancel()
@@ -132,6 +138,20 @@ async def _send_batches(connection: HTTPConnection, head: bytes, body: Body) -> 
             await connection.drain()
 
 
+def _read_at_once(
+    connection: HTTPConnection, answer: Answer, request: Request, max_bytes: int
+) -> ExtenderResponse | None:
+    """As ``_read``, if the whole body of a 200 is there in one piece that is neither packed nor large; else None."""
+    body = connection.whole()
+    if body is None or answer.status != 200 or "Content-Encoding" in answer.headers:
+        return None
+    large = request.large
+    if len(body) > (max_bytes if large is None else min(large.one_go, max_bytes)):
+        return None
+    connection.take_whole()
+    return ExtenderResponse(200, answer.headers, body)
+
+
 async def _read(
     connection: HTTPConnection, answer: Answer, request: Request, max_bytes: int
 ) -> ExtenderResponse:
@@ -141,7 +161,7 @@ async def _read(
     payload = GzipReader(connection) if gzipped else connection
     if status != 200:
         return ExtenderResponse(status, headers, await _beginning(payload))
-    if _declared(headers) > max_bytes:
+    if answer.declared > max_bytes:
         raise too_large(max_bytes)
     large = request.large
     one_go = max_bytes if large is None else min(large.one_go, max_bytes)
@@ -231,9 +251,3 @@ def _is_whole(chunks: Sequence[bytes]) -> bool:
     except (msgspec.MsgspecError, RecursionError):
         return False
     return True
-
-
-def _declared(headers: Mapping[str, str]) -> int:
-    """The Content-Length of an answer; 0 without one."""
-    length = headers.get("Content-Length", "")
-    return int(length) if length.isdecimal() else 0

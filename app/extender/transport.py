@@ -22,6 +22,7 @@ from app.extender.errors import CallOutcome, TransportError
 from app.extender.exchange import ERROR_BODY_BYTES, ExtenderResponse, Large, Request, exchange
 from app.extender.failures import broken, misled, timed_out
 from app.extender.tls import TLSSource
+from app.http.connection import KnownHeads
 from app.http.dial import Dialer
 from app.http.errors import HTTPError
 from app.http.pool import Pool
@@ -83,14 +84,30 @@ class HTTPTransport:
 
         Raises TransportError, and AnswerError from the stream of a large answer.
         """
-        deadline = asyncio.get_running_loop().time() + timeout_seconds
-        request = Request(url=url, body=body, headers=headers, deadline=deadline, large=large)
+        pool = self._opened()
+        request = Request(
+            url=url,
+            body=body,
+            headers=headers,
+            deadline=pool.now() + timeout_seconds,
+            large=large,
+        )
         try:
-            return await self._follow(request, self._route(url))
+            route = self._route(url)
+            response = await exchange(
+                pool,
+                route,
+                request,
+                max_bytes=self._max_answer_bytes,
+                before_sending=self._ask_whether_to_call,
+            )
+            if response.status in _REDIRECTS:
+                response = await self._follow(pool, request, route, response)
         except TimeoutError as err:
             raise timed_out(request) from err
         except (HTTPError, OSError) as err:
             raise broken(err, request) from err
+        return response
 
     async def close(self) -> None:
         """Closes all connections."""
@@ -101,17 +118,20 @@ class HTTPTransport:
 
     # ------------------------------------------------------------ one call
 
-    async def _follow(self, request: Request, route: Route) -> ExtenderResponse:
-        """Sends a request and follows redirects."""
+    async def _follow(
+        self, pool: Pool, request: Request, route: Route, response: ExtenderResponse
+    ) -> ExtenderResponse:
+        """Follows the redirects from an answer to ``request``, if it says where to."""
         redirected = ""
-        for _ in range(_MAX_REQUESTS):
-            response = await exchange(
-                self._opened(),
-                route,
-                request,
-                max_bytes=self._max_answer_bytes,
-                before_sending=self._ask_whether_to_call,
-            )
+        for number in range(_MAX_REQUESTS):
+            if number:
+                response = await exchange(
+                    pool,
+                    route,
+                    request,
+                    max_bytes=self._max_answer_bytes,
+                    before_sending=self._ask_whether_to_call,
+                )
             location = response.headers.get("Location", "") if response.status in _REDIRECTS else ""
             if not location:
                 if redirected:
@@ -136,7 +156,7 @@ class HTTPTransport:
 
     def _opened(self) -> Pool:
         if self._pool is None:
-            self._pool = Pool(Dialer(), keepalive=self._keepalive_timeout)
+            self._pool = Pool(Dialer(), keepalive=self._keepalive_timeout, heads=KnownHeads())
         return self._pool
 
     def _route(self, url: str) -> Route:

@@ -1,13 +1,14 @@
 """One HTTP/1.1 connection that carries one exchange at a time. httptools parses the answers."""
 
 import asyncio
+import functools
 import math
 import select
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, cast
 
 import httptools
-from multidict import CIMultiDict
+from multidict import CIMultiDict, CIMultiDictProxy
 
 from app.http.errors import (
     ConnectionBrokenError,
@@ -24,6 +25,10 @@ MAX_HEAD_LINES: Final = 4096
 READ_BUFFER: Final = 256 * 1024
 
 _SWITCHING_PROTOCOLS: Final = 101
+_HEAD_END: Final = b"\r\n\r\n"
+#: Heads that are remembered, and their bytes, at most.
+_MOST_KNOWN: Final = 64
+_MAX_KNOWN_BYTES: Final = 4096
 
 
 class MalformedAnswerError(HTTPError):
@@ -37,15 +42,50 @@ class Answer:
         self.status: Final = status
         self._lines: Final = lines
 
-    @property
+    @functools.cached_property
     def headers(self) -> Mapping[str, str]:
-        """The headers by name in any case, decoded at each call."""
-        return CIMultiDict(
-            [
-                (name.decode("latin-1"), value.decode("utf-8", "surrogateescape").strip())
-                for name, value in self._lines
-            ]
+        """The headers by name in any case."""
+        return CIMultiDictProxy(
+            CIMultiDict(
+                [
+                    (name.decode("latin-1"), value.decode("utf-8", "surrogateescape").strip())
+                    for name, value in self._lines
+                ]
+            )
         )
+
+    @property
+    def declared(self) -> int:
+        """The Content-Length; 0 without one, and with a Transfer-Encoding."""
+        length = self.headers.get("Content-Length", "")
+        return int(length) if length.isdecimal() else 0
+
+
+class KnownHeads:
+    """The heads of answers that came in one piece with their body, as bytes.
+
+    Servers send the same head again and again within a second. What the parser makes of an answer follows from its
+    bytes: one that begins with a known head, and ends where that head says, need not be parsed.
+    """
+
+    def __init__(self) -> None:
+        #: By the bytes of a head: the answer, and the bytes of its body.
+        self._known: Final[dict[bytes, tuple[Answer, int]]] = {}
+
+    def find(self, data: bytes) -> tuple[Answer, bytes] | None:
+        """The answer and its body, if ``data`` is a known head and its whole body."""
+        end = data.find(_HEAD_END, 0, _MAX_KNOWN_BYTES) + len(_HEAD_END)
+        known = self._known.get(data[:end])
+        if known is None or len(data) - end != known[1]:
+            return None
+        return known[0], data[end:]
+
+    def add(self, head: bytes, answer: Answer, size: int) -> None:
+        """Remembers a head."""
+        if len(head) <= _MAX_KNOWN_BYTES:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            self._known[head] = answer, size
 
 
 class HTTPConnection(asyncio.Protocol):
@@ -88,6 +128,8 @@ class HTTPConnection(asyncio.Protocol):
         self.kept = False
         #: The deadline of the exchange, in the loop's time.
         self.deadline = math.inf
+        #: Heads of answers from this server; None: all are parsed.
+        self.heads: KnownHeads | None = None
 
     # ------------------------------------------------------------ exchanges
 
@@ -116,8 +158,21 @@ class HTTPConnection(asyncio.Protocol):
         while self._answer is None:
             if self._error is not None:
                 raise self._error
-            await self._wait()
+            self._waiter = self._loop.create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
         return self._answer
+
+    def whole(self) -> bytes | None:
+        """The body, if all of it is there in one piece that was not read yet."""
+        return self._chunks[0] if self._complete and len(self._chunks) == 1 else None
+
+    def take_whole(self) -> None:
+        """Ends the reading of a body, all of which ``whole`` has returned."""
+        self._chunks.clear()
+        self._resume()
 
     async def readany(self) -> bytes:
         """The bytes of the body since the last call, waiting for some; empty at the end.
@@ -135,17 +190,25 @@ class HTTPConnection(asyncio.Protocol):
         chunks = self._chunks
         data = chunks[0] if len(chunks) == 1 else b"".join(chunks)
         chunks.clear()
+        self._resume()
+        return data
+
+    def _resume(self) -> None:
         if self._kept_bytes >= READ_BUFFER and not self._transport.is_closing():
             self._transport.resume_reading()
         self._kept_bytes = 0
-        return data
 
     def at_eof(self) -> bool:
         """Whether the whole body was read."""
         return self._complete and not self._chunks
 
+    @functools.cached_property
+    def _loop(self) -> asyncio.AbstractEventLoop:
+        """The event loop, which is looked up once: that takes a system call."""
+        return asyncio.get_running_loop()
+
     async def _wait(self) -> None:
-        self._waiter = asyncio.get_running_loop().create_future()
+        self._waiter = self._loop.create_future()
         try:
             await self._waiter
         finally:
@@ -203,6 +266,9 @@ class HTTPConnection(asyncio.Protocol):
         if self._complete or self._error is not None:
             self.close()
             return
+        begins = self.heads is not None and not (self._undelivered or self._head or self._answer)
+        if begins and self._is_known(data):
+            return
         self._undelivered += len(data)
         try:
             self._parser.feed_data(data)
@@ -216,7 +282,30 @@ class HTTPConnection(asyncio.Protocol):
             if self._undelivered > MAX_HEAD_BYTES and not self._complete:
                 self._fail(MalformedAnswerError(f"head of more than {MAX_HEAD_BYTES} bytes"))
                 self.close()
+            elif begins:
+                self._learn(data)
         self._wake()
+
+    def _is_known(self, data: bytes) -> bool:
+        """Whether this is an answer with a known head, which is complete then."""
+        found = None if self.heads is None else self.heads.find(data)
+        if found is None:
+            return False
+        self._answer, body = found
+        self._chunks.append(body)
+        self._complete = True
+        self._wake()
+        return True
+
+    def _learn(self, data: bytes) -> None:
+        """Remembers the head of the answer that ``data`` is, if it is complete and its body as long as the head
+        says."""
+        answer, body = self._answer, self.whole()
+        if self.heads is None or answer is None or body is None or self._spent:
+            return
+        size = len(body)
+        if answer.declared == size and data.endswith(body):
+            self.heads.add(data[: len(data) - size], answer, size)
 
     def pause_writing(self) -> None:
         if self._may_write is None and self._error is None:

@@ -5,7 +5,7 @@ import math
 from collections import defaultdict, deque
 from typing import Final
 
-from app.http.connection import HTTPConnection
+from app.http.connection import HTTPConnection, KnownHeads
 from app.http.dial import Dialer
 from app.http.errors import ServerDisconnectedError
 from app.http.request import Endpoint, Route
@@ -21,15 +21,19 @@ class Pool:
         *,
         keepalive: float,
         connect_seconds: float | None = None,
+        heads: KnownHeads | None = None,
     ) -> None:
         """``keepalive``: seconds that an idle connection is kept. ``connect_seconds``: the timeout of connecting; None
-        for the exchange's deadline.
+        for the exchange's deadline. ``heads``: of answers that need not be parsed again, if servers repeat them.
         """
         self._dialer: Final = dialer
         self._closed = False
         self._keepalive: Final = keepalive
         self._connect_seconds: Final = connect_seconds
+        self._heads: Final = heads
         self._loop: Final = asyncio.get_running_loop()
+        #: The time of deadlines.
+        self.now: Final = self._loop.time
         #: Idle connections with the time since when they are idle; the last used at the end.
         self._idle: Final[defaultdict[Endpoint, deque[tuple[float, HTTPConnection]]]] = defaultdict(
             deque
@@ -47,10 +51,27 @@ class Pool:
         At ``deadline``, in the loop's time, the exchange fails with a TimeoutError. ``give_back`` or ``drop``
         it. Raises TimeoutError, HTTPError, OSError.
         """
-        connection = self._kept(route.endpoint)
-        if connection is None:
-            async with asyncio.timeout_at(deadline):
-                connection = await self._dial(route, deadline)
+        return self.kept(route, deadline) or await self.dialled(route, deadline)
+
+    def kept(self, route: Route, deadline: float) -> HTTPConnection | None:
+        """As ``take``, if there is an idle connection; else None."""
+        idle = self._idle.get(route.endpoint)
+        if not idle:
+            return None
+        oldest = self.now() - self._keepalive
+        while idle:
+            since, connection = idle.pop()
+            if since >= oldest and connection.acquire():
+                self._busy.add(connection)
+                self.extend(connection, deadline)
+                return connection
+            connection.close()
+        return None
+
+    async def dialled(self, route: Route, deadline: float) -> HTTPConnection:
+        """As ``take``, with a new connection."""
+        async with asyncio.timeout_at(deadline):
+            connection = await self._dial(route, deadline)
         self._busy.add(connection)
         self.extend(connection, deadline)
         return connection
@@ -60,15 +81,6 @@ class Pool:
         connection.deadline = deadline
         if deadline < self._alarm_at:
             self._set_alarm(deadline)
-
-    def _kept(self, key: Endpoint) -> HTTPConnection | None:
-        idle = self._idle.get(key)
-        while idle:
-            since, connection = idle.pop()
-            if self._loop.time() - since <= self._keepalive and connection.acquire():
-                return connection
-            connection.close()
-        return None
 
     async def _dial(self, route: Route, deadline: float) -> HTTPConnection:
         """A new connection; retries until the deadline while file descriptors or memory are short."""
@@ -89,6 +101,7 @@ class Pool:
         if self._closed or not connection.untouched:
             connection.close()
             raise ServerDisconnectedError
+        connection.heads = self._heads
         return connection
 
     def _close_idle(self) -> None:

@@ -79,6 +79,10 @@ class Route:
             fixed += proxy.headers.items()
         self._target: Final = target.encode()
         self._lines: Final = header_lines([*fixed, *headers])
+        self._json: Final = b"POST %b HTTP/1.1\r\n%bContent-Type: application/json\r\n" % (
+            self._target,
+            self._lines,
+        )
 
     def head(self, method: str, path: str, lines: bytes, size: int | None) -> bytes:
         """The request line and headers. ``path`` is appended to the URL; ``size``: the body's bytes, None without
@@ -92,6 +96,10 @@ class Route:
             lines,
             length,
         )
+
+    def json_head(self, size: int) -> bytes:
+        """The request line and headers of a POST with a body of JSON."""
+        return b"%bContent-Length: %d\r\n\r\n" % (self._json, size)
 
 
 def _context(tls: ssl.SSLContext | bool) -> ssl.SSLContext:

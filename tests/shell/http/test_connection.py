@@ -16,6 +16,7 @@ from app.http.connection import (
     MAX_HEAD_LINES,
     READ_BUFFER,
     HTTPConnection,
+    KnownHeads,
     MalformedAnswerError,
 )
 from app.http.errors import ConnectionBrokenError, PayloadError, ServerDisconnectedError
@@ -283,3 +284,82 @@ async def test_a_connection_that_has_ended_is_freed_without_a_collection(exc):
         assert gone() is None
     finally:
         gc.enable()
+
+
+#: Heads and bodies of which some make a usual answer together, some need the parser, and some are no answer.
+HEADS = (
+    LENGTH + b"\r\n",
+    LENGTH + b"A: b\r\n\r\n",
+    LENGTH + b"Connection: close\r\n\r\n",
+    LENGTH + b"Transfer-Encoding: chunked\r\n\r\n",
+    OK + b"Content-Length: 0\r\n\r\n",
+    OK + b"Transfer-Encoding: chunked\r\n\r\n",
+    b"HTTP/1.1 100 Continue\r\n\r\n" + LENGTH + b"\r\n",
+    b"HTTP/1.1 204 No Content\r\nContent-Length: 2\r\n\r\n",
+    b"HTTP/1.1 503 Busy\r\nContent-Length: 2\r\nRetry-After: 3\r\n\r\n",
+    b"HTTP/1.1 200 OK\nContent-Length: 2\n\n",
+    b"nonsense\r\n\r\n",
+)
+BODIES = (b"{}", b"[]", b"", b"{", b"{}{}", b"2\r\n{}\r\n0\r\n\r\n", b"5\r\n0\r\n\r\n\r\n0\r\n\r\n")
+
+
+async def exchanged(connection, pieces):
+    """What an exchange gives."""
+    for piece in pieces:
+        connection.data_received(piece)
+    try:
+        async with asyncio.timeout(0):
+            answer = await connection.answer()
+            body = await read_whole(connection, 10**6)
+    except Exception as error:
+        return type(error), connection.untouched
+    stays = connection.release() and connection.acquire()
+    return answer.status, dict(answer.headers), body, stays
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(HEADS), st.sampled_from(BODIES), st.integers(0, 90)),
+        min_size=1,
+        max_size=12,
+    )
+)
+def test_known_heads_change_nothing(answers):
+    """Connections that know heads, and share them, give what those give that parse every answer."""
+
+    async def compare():
+        heads = KnownHeads()
+        knowing, parsing = made()[0], made()[0]
+        for head, body, cut in answers:
+            knowing.heads = heads
+            data = head + body
+            pieces = [piece for piece in (data[:cut], data[cut:]) if piece] if cut % 3 else [data]
+            got = await exchanged(knowing, pieces)
+            assert got == await exchanged(parsing, pieces)
+            if not (len(got) == 4 and got[3]):
+                knowing, parsing = made()[0], made()[0]
+
+    asyncio.run(compare())
+
+
+async def test_an_answer_with_a_known_head_is_not_parsed():
+    connection, _ = made()
+    connection.heads = KnownHeads()
+    answers = []
+    for body in (b"{}", b"[]", b"12"):
+        connection.data_received(LENGTH + b"\r\n" + body)
+        answers.append(await connection.answer())
+        assert await read_whole(connection, 10) == body
+        assert connection.release()
+        assert connection.acquire()
+    assert answers[0] is answers[1] is answers[2]
+
+
+def test_few_heads_are_known():
+    heads = KnownHeads()
+    for number in range(1000):
+        heads.add(b"%d\r\n\r\n" % number, None, 1)
+        assert heads.find(b"%d\r\n\r\n1" % number) == (None, b"1")
+    assert len(heads._known) <= 64
+    heads.add(b"a" * 5000 + b"\r\n\r\n", None, 1)
+    assert heads.find(b"a" * 5000 + b"\r\n\r\n1") is None
