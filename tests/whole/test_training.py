@@ -200,8 +200,8 @@ def test_a_leader_and_its_workers(tmp_path: Path) -> None:
     )
     with running_cluster(tmp_path, *flags) as cluster, scheduled(cluster, tmp_path):
         server = Server(cluster, "lws")
-        group, pods = leader_worker_set("lws", 4)
-        server.make(group, *pods)
+        groups, pods = leader_worker_set("lws", 4)
+        server.make(*groups, *pods)
         server.wait_bound(*pods)
         made, others = ray_cluster_workload("ray", "v1beta1", 8)
         server.make(*made, *others)

@@ -164,11 +164,20 @@ def train_job(name: str, nodes: int = 4) -> tuple[Object, list[Object]]:
     return group, pods
 
 
-def leader_worker_set(name: str, size: int = 4) -> tuple[Object, list[Object]]:
-    """LeaderWorkerSet with spec.scheduling, one replica: a PodGroup of scheduling.k8s.io/v1beta1 for leader and
-    workers.
+def leader_worker_set(name: str, size: int = 4) -> tuple[list[Object], list[Object]]:
+    """LeaderWorkerSet with spec.scheduling, one replica: a Workload and a PodGroup of scheduling.k8s.io/v1beta1 for
+    leader and workers, which are evicted together.
     """
+    kind = {"apiGroup": "leaderworkerset.x-k8s.io", "kind": "LeaderWorkerSet", "name": name}
     owners = _controlled("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", name)
+    owned = {"leaderworkerset.sigs.k8s.io/name": name}
+    policy = {"schedulingPolicy": {"gang": {"minCount": size}}, "disruptionMode": {"all": {}}}
+    workload = {
+        "apiVersion": "scheduling.k8s.io/v1beta1",
+        "kind": "Workload",
+        "metadata": {"name": f"{name}-6d8c", "ownerReferences": owners, "labels": owned},
+        "spec": {"controllerRef": kind, "podGroupTemplates": [{"name": "replica", **policy}]},
+    }
     group_name = f"{name}-6d8c-0-7f5b"
     group = {
         "apiVersion": "scheduling.k8s.io/v1beta1",
@@ -177,13 +186,14 @@ def leader_worker_set(name: str, size: int = 4) -> tuple[Object, list[Object]]:
             "name": group_name,
             "ownerReferences": owners,
             "labels": {
-                "leaderworkerset.sigs.k8s.io/name": name,
+                **owned,
                 "leaderworkerset.sigs.k8s.io/group-index": "0",
+                "leaderworkerset.sigs.k8s.io/template-revision-hash": "7f5b",
             },
         },
         "spec": {
             "workloadRef": {"workloadName": f"{name}-6d8c", "templateName": "replica"},
-            "schedulingPolicy": {"gang": {"minCount": size}},
+            **policy,
         },
     }
     stateful = _controlled("apps/v1", "StatefulSet", name)
@@ -200,7 +210,7 @@ def leader_worker_set(name: str, size: int = 4) -> tuple[Object, list[Object]]:
         )
         for index in range(size)
     ]
-    return group, pods
+    return [workload, group], pods
 
 
 def ray_cluster_workload(
