@@ -52,6 +52,7 @@ class Rule(enum.StrEnum):
     EachDistinct = "each-distinct"
     ConfigOnce = "config-once"
     NamedDevices = "named-devices"
+    NamedRequests = "named-requests"
     BindMountOptions = "bind-mount-options"
     QueuedEntities = "queued-entities"
     DeviceTaintRules = "device-taint-rules"
@@ -146,6 +147,9 @@ RULES: Final[Mapping[Rule, RuleFacts]] = {
         "1.37", "an allocation lists each configuration once, for all requests without their names"
     ),
     Rule.NamedDevices: RuleFacts("1.37", "the error of a device selector names the device"),
+    Rule.NamedRequests: RuleFacts(
+        "1.37", "the error of a claim for too many devices names the request"
+    ),
     Rule.BindMountOptions: RuleFacts(
         "1.37",
         "a pod with bindMountOptions needs a node that declares VolumeBindMountOptions",

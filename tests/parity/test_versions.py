@@ -415,6 +415,14 @@ def named_devices(features: Features) -> str:
     return str(raised.value)
 
 
+def named_requests(features: Features) -> str:
+    """The error of a claim for 33 devices, in two requests."""
+    requests = [asked("x", count=20), asked("y", count=13)]
+    with pytest.raises(SchedulingError) as raised:
+        feasible(with_devices(features, [{"name": "d"}], requests=requests), CLAIMING)
+    return str(raised.value)
+
+
 def bind_mount_options(features: Features) -> str:
     """A container with a mount that has an option; the node does not declare that its kubelet knows such options."""
     one = pod("p", volumes=[{"name": "tmp", "emptyDir": {}}])
@@ -499,6 +507,7 @@ SCENARIOS: dict[Rule, Callable[[Features], str]] = {
     Rule.EachDistinct: each_distinct,
     Rule.ConfigOnce: config_once,
     Rule.NamedDevices: named_devices,
+    Rule.NamedRequests: named_requests,
     Rule.BindMountOptions: bind_mount_options,
     Rule.QueuedEntities: queued_entities,
     Rule.EmptyBudgetSelectors: empty_budget_selectors,

@@ -211,7 +211,14 @@ class DeviceSearch:
             for own in claim.requests:
                 wanted = [self._prepare_request(request) for request in own]
                 self._wanted.extend(wanted)
-                least += min(wanted)
+                adding = min(wanted)
+                if least + adding > MAX_RESULTS and Rule.NamedRequests in self._query.rules:
+                    name, _, _ = own[0].full_name.partition("/")
+                    raise AllocationError(
+                        f"claim {self._claims[number].key}, request {name}: adding {adding} devices "
+                        f"exceeds the claim limit of {MAX_RESULTS}, with {least} already accounted for"
+                    )
+                least += adding
             if least > MAX_RESULTS:
                 raise AllocationError(
                     f"claim {self._claims[number].key}: number of requested devices {least} "

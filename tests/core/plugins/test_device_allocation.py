@@ -340,8 +340,14 @@ class TestErrors:
         return str(caught.value)
 
     def test_more_devices_than_a_claim_holds(self):
-        assert self.error(claim(asked(MAX_RESULTS), [asked(2), asked(1)])) == (
+        asking = claim(asked(MAX_RESULTS), [asked(2), asked(1)])
+        assert self.error(asking) == (
             "claim ns/c: number of requested devices 33 exceeds the claim limit of 32"
+        )
+        newer = DeviceWorld(slice_of("s", device("d0")), version="1.37")
+        assert self.error(asking, world=newer) == (
+            "claim ns/c, request r1: adding 1 devices exceeds the claim limit of 32, "
+            "with 32 already accounted for"
         )
 
     def test_a_class_that_does_not_exist(self):
