@@ -48,6 +48,8 @@ RETRY: Final = 10.0
 #: Seconds after which a series without another occurrence is closed, and after which a running one is sent again.
 IDLE: Final = 360.0
 REFRESH: Final = 1800.0
+#: Seconds between two looks for such series.
+SWEEP: Final = 60.0
 #: Largest number of series; the oldest is closed early.
 MAX_SERIES: Final = 12_500
 #: How many of the oldest series are examined to close one that has nothing to send.
@@ -321,7 +323,7 @@ class EventRecorder:
 
     async def _sweep_for_ever(self) -> None:
         while True:
-            await asyncio.sleep(IDLE)
+            await asyncio.sleep(SWEEP)
             self._sweep(asyncio.get_running_loop().time())
 
     def _sweep(self, now: float) -> None:

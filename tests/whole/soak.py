@@ -452,7 +452,7 @@ def _folder(logs: Path | None) -> Iterator[Path]:
     "--settle",
     default=10.0,
     metavar="MINUTES",
-    help="Nothing may grow after them. Histories of 4096 pods are kept, and events for up to twelve minutes.",
+    help="Nothing may grow after them. Histories of 4096 pods are kept, and events for seven minutes.",
 )
 @click.option("--minute", default=60.0, metavar="SECONDS", help="Shorter ones are for a try.")
 @click.option("--real", is_flag=True, help="etcd and kube-apiserver of $KUBEBUILDER_ASSETS.")

@@ -17,6 +17,7 @@ from app.kube.events import (
     NORMAL,
     PATIENCE,
     QUEUE_SIZE,
+    SWEEP,
     WARNING,
     WARNINGS,
     WORKERS,
@@ -261,7 +262,7 @@ async def test_series_have_a_limit_of_bytes():
     task = asyncio.create_task(recorder.run())
     await recorder.drain(60)
     assert budget.used > 0, "the series are remembered"
-    await asyncio.sleep(2 * IDLE + 1)
+    await asyncio.sleep(IDLE + SWEEP)
     assert (recorder.statistics().series, budget.used) == (0, 0)
     record(recorder, pod("later"))
     assert recorder.statistics().queued == 1
@@ -332,7 +333,7 @@ async def test_a_wall_clock_that_is_set_makes_no_difference(step):
         assert len(transport.sent) == 1
         await asyncio.sleep(IDLE - PATIENCE - 1)
         assert recorder.statistics().series == 1
-        await asyncio.sleep(IDLE)
+        await asyncio.sleep(SWEEP + 1)
         assert recorder.statistics().series == 0
 
 
