@@ -416,6 +416,25 @@ def _pod_fits(made: dict[str, Any], random: Random) -> None:
         made.pop("nodeName", None)
 
 
+CLAIMS_OF = List(
+    Obj(
+        {"name": must(Leaf(("r0", "r1"), _ODD_TEXT))},
+        one_of={
+            "resourceClaimName": Leaf(DEVICE_CLAIMS, _ODD_TEXT),
+            "resourceClaimTemplateName": NAME,
+        },
+    ),
+    2,
+)
+CLAIM_STATUSES = List(
+    Obj(
+        {
+            "name": must(Leaf(("r0", "r1"), _ODD_TEXT)),
+            "resourceClaimName": often(Leaf(DEVICE_CLAIMS, _ODD_TEXT)),
+        }
+    ),
+    2,
+)
 POD_SPEC = Obj(
     {
         "schedulerName": Leaf(("default-scheduler", "default-scheduler", "other"), _ODD_TEXT),
@@ -431,9 +450,7 @@ POD_SPEC = Obj(
         "tolerations": List(TOLERATION, 4),
         "topologySpreadConstraints": List(SPREAD, 2),
         "volumes": List(VOLUME, 3),
-        "resourceClaims": List(
-            Obj({"name": must(Leaf(("r0", "r1"), _ODD_TEXT))}, one_of={"resourceClaimName": Leaf(DEVICE_CLAIMS, _ODD_TEXT), "resourceClaimTemplateName": NAME}), 2
-        ),
+        "resourceClaims": CLAIMS_OF,
         "schedulingGroup": rare(Obj({"podGroupName": must(Leaf(GROUPS, _ODD_TEXT))})),
         "schedulingGates": rare(List(Obj({"name": must(Leaf(("example.com/gate",), _ODD_TEXT))}), 1)),
         "hostNetwork": rare(BOOL),
@@ -452,9 +469,7 @@ POD_STATUS = Obj(
         "initContainerStatuses": rare(List(CONTAINER_STATUS, 2)),
         "resources": rare(REQUIREMENTS),
         "allocatedResources": rare(RESOURCES),
-        "resourceClaimStatuses": rare(
-            List(Obj({"name": must(Leaf(("r0", "r1"), _ODD_TEXT)), "resourceClaimName": often(Leaf(DEVICE_CLAIMS, _ODD_TEXT))}), 2)
-        ),
+        "resourceClaimStatuses": rare(CLAIM_STATUSES),
         "extendedResourceClaimStatus": rare(
             Obj({"resourceClaimName": must(Leaf(DEVICE_CLAIMS, _ODD_TEXT)), "requestMappings": must(List(Obj({"containerName": must(Leaf(("c0",))), "resourceName": must(RESOURCE), "requestName": must(NAME)}), 2))})
         ),
@@ -811,8 +826,8 @@ KINDS: tuple[Kind, ...] = (
     _kind(
         "PodGroup", "scheduling.k8s.io/v1alpha2", "podgroups", GROUPS[:2],
         {
-            "spec": must(Obj({"schedulingPolicy": must(Obj({}, one_of={"basic": Obj({}), "gang": Obj({"minCount": must(Number(1, 2**31 - 1))})})), "schedulingConstraints": rare(Obj({"topology": often(List(Obj({"key": must(LABEL_KEY)}), 1))})), "disruptionMode": rare(Leaf(("Pod", "PodGroup"), _ODD_TEXT)), "priority": rare(INT32)})),
-            "status": rare(Obj({"conditions": List(GROUP_CONDITION, 2)})),
+            "spec": must(Obj({"schedulingPolicy": must(Obj({}, one_of={"basic": Obj({}), "gang": Obj({"minCount": must(Number(1, 2**31 - 1))})})), "schedulingConstraints": rare(Obj({"topology": often(List(Obj({"key": must(LABEL_KEY)}), 1))})), "disruptionMode": rare(Leaf(("Pod", "PodGroup"), _ODD_TEXT)), "priority": rare(INT32), "resourceClaims": rare(CLAIMS_OF)})),
+            "status": rare(Obj({"conditions": List(GROUP_CONDITION, 2), "resourceClaimStatuses": rare(CLAIM_STATUSES)})),
         },
         namespaced=True,
     ),

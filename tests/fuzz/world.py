@@ -370,7 +370,7 @@ class World(WiredWorld):
             clock=Clock(),
             rng=FirstOfAll(np.random.PCG64(7)),
             telemetry=TimedTelemetry,
-            features=GANGS | {TAINT_RULES},
+            features=GANGS | {TAINT_RULES, pod_groups.CLAIMS},
         )
         self.meter = Meter(self.server, self.telemetry)
         #: What the last ``quiet`` has returned.

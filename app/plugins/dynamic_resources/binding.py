@@ -322,7 +322,7 @@ class ClaimBinder:
         """Deallocates one unavailable claim of a group's pods that nobody else uses. Without one makes the group leave
         one of its claims.
 
-        Success if there is none of either. Raises SchedulingError.
+        Success if there is none of either. Raises SchedulingError if a deallocation fails.
         """
         unavailable = {
             pod_claims.claims[at].key: pod_claims.claims[at].uid
@@ -342,7 +342,10 @@ class ClaimBinder:
             if claim is None or (made and claim.controller_uid != group.uid):
                 continue
             if is_reserved_for(claim, group):
-                await self._change_in_doubt(claim, _without(group, claim), effects)
+                try:
+                    await self._change_in_doubt(claim, _without(group, claim), effects)
+                except SchedulingError:
+                    continue  # the group's next attempt tries it again
                 return unresolvable("ResourceClaim unreserved for PodGroup")
         return SUCCESS
 

@@ -310,6 +310,16 @@ class TestFreeing:
             'error in "DynamicResources" PodGroupPostFilter plugins: no connection'
         )
 
+    def test_a_reservation_that_cannot_be_removed_is_left_for_the_next_attempt(self):
+        everywhere = allocated("a", "d0") | {"reservedFor": reserved_for("g")}
+        del everywhere["allocation"]["nodeSelector"]
+        world, pod = World(status=everywhere), a_member("one", NAMED)
+        stored = world.written()
+        world.effects.resource_claims.store(a_claim("c", status=everywhere, version="900"))
+        assert world.free(pod).ok, "a newer version conflicts"
+        world.effects.resource_claims.store(stored)
+        assert world.free(pod).message == UNRESERVED
+
     def test_a_reservation_that_may_be_removed_late_is_looked_up(self):
         """The answer of the write is lost: the next pod does not rely on the reservation as it knows it."""
         world = World(status=allocated("a", "d0") | {"reservedFor": reserved_for("g")})
