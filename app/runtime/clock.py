@@ -38,6 +38,11 @@ def stopwatch() -> Callable[[], float]:
     return time.perf_counter
 
 
+def thread_seconds() -> float:
+    """The seconds of processor time that this thread has used."""
+    return time.thread_time()
+
+
 def make_secret() -> str:
     """A text that cannot be guessed, for a URL."""
     return secrets.token_urlsafe(24)

@@ -77,6 +77,11 @@ class SchedulingLoop:
         self.caught_up: Final = asyncio.Event()
         self._running = False
 
+    @property
+    def has_waiting(self) -> bool:
+        """Whether it schedules, and pods wait for it."""
+        return self._running and self._state.ready
+
     def wake(self) -> None:
         """A pod may have entered the activeQ, or a pod there need not wait any longer."""
         self._wake.set()

@@ -201,6 +201,7 @@ class Scheduler:
             priorities=functools.partial(priorities_of, self._api.transport),
             chain=self.chain,
             synced=lambda: self.synced,
+            waiting=lambda: self.loop.has_waiting,
         )
         made.register(self._telemetry.families)
         return made

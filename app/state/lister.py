@@ -1,7 +1,9 @@
 """The objects of one kind, and the callbacks that follow their changes."""
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import Generic, TypeVar
+from itertools import islice
+from typing import Final, Generic, TypeVar
 
 from app.model.objects import Named
 
@@ -9,6 +11,9 @@ T = TypeVar("T", bound=Named)
 
 #: ``follower(old, new)``: ``old`` is None for an added object, ``new`` for a deleted one.
 Follower = Callable[[T | None, T | None], None]
+
+#: So many changes can be told apart.
+_LATEST: Final = 1024
 
 
 def notify(followers: Iterable[Follower[T]], old: T | None, new: T | None) -> None:
@@ -32,6 +37,15 @@ class Lister(Generic[T]):
         self._followers: list[Follower[T]] = []
         #: Incremented with every change.
         self.version = 0
+        #: What the latest changes were about.
+        self._latest: Final[deque[tuple[str, str]]] = deque(maxlen=_LATEST)
+
+    def changed_since(self, version: int) -> Iterable[tuple[str, str]] | None:
+        """The (namespace, name) of what has changed since a version; None if it is too long ago."""
+        changes = self.version - version
+        if changes > len(self._latest):
+            return None
+        return dict.fromkeys(islice(self._latest, len(self._latest) - changes, None))
 
     def get(self, name: str, namespace: str = "") -> T | None:
         """The object, or None if it does not exist."""
@@ -53,11 +67,14 @@ class Lister(Generic[T]):
         old = self._objects.get(key)
         self._objects[key] = obj
         self.version += 1
+        self._latest.append(key)
         notify(self._followers, old, obj)
 
     def remove(self, obj: T) -> None:
         """Removes an object; does nothing if it does not exist."""
-        old = self._objects.pop((obj.namespace, obj.name), None)
+        key = obj.namespace, obj.name
+        old = self._objects.pop(key, None)
         self.version += 1
+        self._latest.append(key)
         if old is not None:
             notify(self._followers, old, None)

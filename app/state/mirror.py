@@ -7,8 +7,8 @@ templates stays valid, and a question costs what changes (docs/decisions/0049-qu
 """
 
 import functools
-import operator
 from collections.abc import Generator, Iterable, Mapping
+from itertools import islice
 from typing import Any, Final
 
 from app.model.devices import ResourceClaim
@@ -88,26 +88,26 @@ class Mirror:
         paused = False
         for kind in self._original.cluster.kinds():
             theirs, ours = (each.cluster.lister(kind) for each in (self._original, self.state))
-            version = theirs.version
-            if self._versions.get(kind) == version:
+            version, known_version = theirs.version, self._versions.get(kind)
+            if known_version == version:
                 continue
-            self._versions[kind] = version
-            changes = [
-                Change(kind, known, each)
-                for each in theirs
-                if (known := ours.get(each.name, each.namespace)) is not each
-            ]
-            if len(ours) + sum(change.old is None for change in changes) > len(theirs):
-                changes += [
-                    Change(kind, each, None)
-                    for each in ours
-                    if theirs.get(each.name, each.namespace) is None
-                ]
+            keys = None if known_version is None else theirs.changed_since(known_version)
+            if keys is None:
+                keys = {
+                    (each.namespace, each.name): None
+                    for lister in (theirs, ours)
+                    for each in lister
+                }
+            pairs = (
+                (ours.get(name, namespace), theirs.get(name, namespace)) for namespace, name in keys
+            )
+            changes = [Change(kind, old, new) for old, new in pairs if old is not new]
             for number, change in enumerate(changes, 1):
                 self._apply(change, now)
                 if number % _OBJECTS == 0:
                     paused = True
                     yield
+            self._versions[kind] = version
         return paused
 
     def _update_rows(self, rows: Iterable[int], now: float) -> None:
@@ -147,18 +147,21 @@ class Mirror:
         changes: list[Change],
     ) -> None:
         """Adds the differences of the pods on one node, by uid."""
-        if theirs.keys() != ours.keys():
+        pairs = zip(ours.values(), theirs.values(), strict=False)
+        other = [(mine, pod) for mine, pod in pairs if mine is not pod]
+        if len(theirs) < len(ours) or any(mine.uid != pod.uid for mine, pod in other):
             gone += [ours[uid] for uid in ours.keys() - theirs.keys()]
             # In their order: of equally important victims the first is taken.
             new.update([(pod.key, pod) for uid, pod in theirs.items() if uid not in ours])
-        if all(map(operator.is_, ours.values(), map(theirs.get, ours))):
-            return
-        for uid, mine in ours.items():
-            pod = theirs.get(uid, mine)
-            if mine is not pod and not (
-                pod.same_on_node(mine) and pod.start_time == mine.start_time
-            ):
-                changes.append(Change(Pod, mine, pod))
+            other = [(ours[uid], pod) for uid, pod in theirs.items() if uid in ours]
+        elif len(theirs) > len(ours):  # most often pods have come, and none has gone
+            new.update([(pod.key, pod) for pod in islice(theirs.values(), len(ours), None)])
+        changes += [
+            Change(Pod, mine, pod)
+            for mine, pod in other
+            if mine is not pod
+            and not (pod.same_on_node(mine) and pod.start_time == mine.start_time)
+        ]
 
     def _pods_here(self, name: str) -> dict[str, Pod]:
         row = self.state.table.row_of.get(name)

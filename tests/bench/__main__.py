@@ -1,7 +1,6 @@
 """``python -m tests.bench``; ``make bench BENCH='...'``."""
 
 import contextlib
-import itertools
 import json
 import sys
 import tempfile
@@ -74,6 +73,15 @@ def _read_delays(
     help="Listeners of the feed (open pages) meanwhile; may be given several times: in turn, with ratios of the first.",
 )
 @click.option(
+    "--questions",
+    type=click.FloatRange(min=0),
+    multiple=True,
+    default=(0.0,),
+    metavar="A-SECOND",
+    help="Ask where pods would go meanwhile; may be given several times: in turn, with ratios of the first.",
+)
+@click.option("--question-pods", type=POSITIVE, default=100, help="Pods of a question.")
+@click.option(
     "--extender-options",
     default="",
     metavar="JSON",
@@ -124,6 +132,7 @@ def main(
     logs: Path | None,
     feeds: tuple[int, ...],
     extender: tuple[str, ...],
+    questions: tuple[float, ...],
     output: str,
     **load: object,
 ) -> None:
@@ -136,13 +145,14 @@ def main(
     schedulers = {"ours": ours} | ({"theirs": theirs} if theirs else {})
     rivals = [
         Rival(
-            _name(who, count, delay if len(extender) > 1 else ""),
+            _name(who, count, delay if len(extender) > 1 else "", asked),
             command,
-            Load(feeds=count, extender=delay, **load),  # type: ignore[arg-type]  # click's types
+            Load(feeds=count, extender=delay, questions=asked, **load),  # type: ignore[arg-type]  # click's types
         )
         for who, command in schedulers.items()
         for count in feeds
         for delay in dict.fromkeys(extender)
+        for asked in dict.fromkeys(questions)
     ]
     wanted = Thresholds(
         pods_per_s=at_least, cpu_ms_per_pod=at_most_cpu, peak_memory_mb=at_most_memory
@@ -165,9 +175,10 @@ class Rival(NamedTuple):
     load: Load
 
 
-def _name(who: str, feeds: int, extender: str) -> str:
+def _name(who: str, feeds: int, extender: str, questions: float) -> str:
     name = f"{who}-{feeds}-feeds" if feeds else who
-    return f"{name}-extender-{extender}" if extender else name
+    name = f"{name}-extender-{extender}" if extender else name
+    return f"{name}-{questions:g}-questions" if questions else name
 
 
 async def run_rounds(
@@ -179,9 +190,17 @@ async def run_rounds(
     logs: Path | None,
     tell: bool,
 ) -> dict[str, list[Result]]:
-    """The results by name, in the order of the rounds; with ``tell`` prints each as it comes."""
+    """The results by name, in the order of the rounds; with ``tell`` prints each as it comes.
+
+    Every second round goes the other way: what changes slowly on the machine favours nobody.
+    """
     results: dict[str, list[Result]] = {rival.name: [] for rival in rivals}
-    for number, (name, command, load) in itertools.product(range(1, rounds + 1), rivals):
+    turns = [
+        (number, rival)
+        for number in range(1, rounds + 1)
+        for rival in (rivals if number % 2 else rivals[::-1])
+    ]
+    for number, (name, command, load) in turns:
         with _folder(logs, f"{name}-{number}") as folder:
             async with _place(kubeconfig, folder, load) as place:
                 result = await measure(load, place, command, wipe=wipe)

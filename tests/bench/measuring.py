@@ -55,6 +55,10 @@ class Load:
     ignorable: bool = False
     feeds: int = 0
     """Listeners of the feed (open pages) while the backlog is bound."""
+    questions: float = 0.0
+    """Questions a second where pods would go (tests.bench.asking) meanwhile; 0: none."""
+    question_pods: int = 100
+    """Pods of a question."""
     extender_options: str = ""
     """Fields of the second document for the extender, as JSON; empty for none."""
     group_size: int = workload.Gangs().size
@@ -130,8 +134,12 @@ async def measure(load: Load, place: Place, scheduler: str, *, wipe: bool = Fals
             values["seed"] = load.seed
             for name, value in values.items():
                 scheduler = scheduler.replace(f"{{{name}}}", str(value))
+            asked: dict[str, Any] = {}
             async with _listeners(load, place, port) as (received, all_hear):
-                measured = await _run(cluster, load, shlex.split(scheduler), place, all_hear)
+                asking = _asking(load, place, port, asked)
+                measured = await _run(
+                    cluster, load, shlex.split(scheduler), place, asking, all_hear
+                )
         if not place.filled:
             await cluster.wipe(everything=False)
     about = {name: getattr(load, name) for name in ("shape", "nodes", "pods", "feeds")}
@@ -141,6 +149,7 @@ async def measure(load: Load, place: Place, scheduler: str, *, wipe: bool = Fals
         extender=_extender_text(load),
         feed_events=received.events,
         feed_mb=round(received.size / 1e6, 3),
+        **asked,
         **measured.figures(),
     )
 
@@ -207,6 +216,22 @@ async def _listeners(
     received.events, received.size = found["events"], found["size"]
 
 
+@contextlib.asynccontextmanager
+async def _asking(
+    load: Load, place: Place, port: int, found: dict[str, Any]
+) -> AsyncIterator[None]:
+    """Asks the scheduler at ``port`` questions during the block; what became of them is put into ``found`` after it."""
+    if not load.questions:
+        yield
+        return
+    command = [sys.executable, "-m", "tests.bench.asking", f"--port={port}"]
+    command += [f"--rate={load.questions}", f"--pods={load.question_pods}"]
+    log = place.folder / "asking.log"
+    async with child(command, log=log, name="the questions") as running:
+        yield
+    found.update(json.loads(running.tail().splitlines()[-1]))
+
+
 def _extender_text(load: Load) -> str:
     if not load.extender:
         return ""
@@ -238,6 +263,7 @@ async def _run(
     load: Load,
     command: list[str],
     place: Place,
+    asking: contextlib.AbstractAsyncContextManager[None],
     all_hear: Callable[[], Awaitable[object]],
 ) -> Measured:
     since = await cluster.version()
@@ -250,7 +276,7 @@ async def _run(
     started = _now()
     try:
         async with child(command, log=place.folder / "scheduler.log", name=command[0]) as scheduler:
-            async with watched(scheduler), _timeout(load.timeout_seconds):
+            async with asking, watched(scheduler), _timeout(load.timeout_seconds):
                 await _until(following, beside, bindings, scheduler)
             await all_hear()
             return Measured(

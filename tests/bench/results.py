@@ -25,6 +25,14 @@ class Result:
     """The events that were sent to all listeners together."""
     feed_mb: float = 0.0
     """Their size, MB."""
+    questions: int = 0
+    """Questions that were sent until the last binding."""
+    answered: int = 0
+    refused: str = ""
+    """How many were refused, by status, or cut short; the rest had no answer yet."""
+    answer_p50_ms: float | None = None
+    """From a question to its answer."""
+    answer_p99_ms: float | None = None
     bound: int
     first_bind_s: float | None
     """From starting the scheduler's process to the first binding that was seen; None if there was none."""
@@ -85,8 +93,8 @@ class Measured:
             "p99_bind_s": _rounded(self.bound_at[math.ceil(0.99 * count) - 1] - self.started)
             if count
             else None,
-            "latency_p50_ms": _quantile(self.latencies, 0.5),
-            "latency_p99_ms": _quantile(self.latencies, 0.99),
+            "latency_p50_ms": quantile(self.latencies, 0.5),
+            "latency_p99_ms": quantile(self.latencies, 0.99),
             "pods_per_s": _rounded((count - 1) / span, 1) if span > 0 else None,
             "cpu_ms_per_pod": _rounded(1000 * (self.cpu - self.cpu_at_first) / count)
             if count
@@ -100,7 +108,7 @@ class Measured:
         }
 
 
-def _quantile(seconds: Sequence[float], part: float) -> float | None:
+def quantile(seconds: Sequence[float], part: float) -> float | None:
     """In milliseconds; None of nothing."""
     if not seconds:
         return None
@@ -234,6 +242,12 @@ def summary(who: str, result: Result) -> str:
     if result.feeds:
         sent = f"MB sent to the listeners, {result.feed_events} events"
         lines.append(f"  {_shown(result.feed_mb):>8} {sent}")
+    if result.questions:
+        refused = f"; not: {result.refused}" if result.refused else ""
+        lines.append(
+            f"  {result.answered:>8} of {result.questions} questions answered, after {_shown(result.answer_p50_ms)} ms, "
+            f"p99 {_shown(result.answer_p99_ms)} ms{refused}"
+        )
     return "\n".join(lines)
 
 

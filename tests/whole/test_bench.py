@@ -90,6 +90,20 @@ def test_rounds_with_and_without_listeners_of_the_feed() -> None:
     assert done.stdout.splitlines()[-1].startswith("ours / ours-2-feeds: {")
 
 
+def test_rounds_with_and_without_questions() -> None:
+    load = ["--nodes=10", "--pods=200", "--rate=100"]
+    done = bench(*load, "--rounds=2", "--questions=0", "--questions=20", "--question-pods=5")
+    assert done.returncode == 0, done.stderr
+    names = ["ours", "ours-20-questions", "ours-20-questions", "ours"]
+    assert [result["scheduler"] for result in results(done)] == names
+    alone, asked, *_ = results(done)
+    assert (alone["questions"], alone["answered"]) == (0, 0)
+    assert 0 < asked["answered"] <= asked["questions"]
+    assert asked["answer_p99_ms"] >= asked["answer_p50_ms"] > 0
+    assert f"{asked['answered']} of {asked['questions']} questions answered" in done.stdout
+    assert done.stdout.splitlines()[-1].startswith("ours / ours-20-questions: {")
+
+
 def test_devices_are_claimed_and_wiped(tmp_path: Path) -> None:
     with running_cluster(tmp_path, "--no-kubelets", "--no-claims") as cluster:
         kubeconfig = f"--kubeconfig={cluster.kubeconfig}"

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import math
 from collections import Counter, defaultdict
 from collections.abc import (
     AsyncIterator,
@@ -43,7 +44,7 @@ from app.scheduler.whatif.manifests import (
     Reading,
     Wanted,
 )
-from app.scheduler.whatif.world import Failed, GivenUp, ImaginedCluster
+from app.scheduler.whatif.world import Failed, GivenUp, ImaginedCluster, Pace
 from app.state.mirror import MirrorBrokenError
 from app.state.scheduler_state import SchedulerState
 from app.wire.kube import NodeDecoder, decoder_for
@@ -128,10 +129,11 @@ class WhatIf:
         priorities: Priorities,
         chain: ExtenderChain | None = None,
         synced: Callable[[], bool] = lambda: True,
+        waiting: Callable[[], bool] = bool,
     ) -> None:
         """``seed``: of the questions' own random numbers. ``chain``: the extenders, which are asked by their dry runs.
 
-        ``synced``: whether the state is complete.
+        ``synced``: whether the state is complete. ``waiting``: whether pods wait for the scheduler.
         """
         self._state: Final = state
         self._profiles: Final = profiles
@@ -154,6 +156,7 @@ class WhatIf:
             NodeDecoder(),
             [profile.scheduler_name for profile in profiles],
         )
+        self._pace: Final = Pace(clock, waiting)
         self._world: ImaginedCluster | None = None
         self._budgets: DisruptionBudgets | None = None
         self._turn: Final = asyncio.Lock()
@@ -196,12 +199,13 @@ class WhatIf:
             self._seconds[(question.question,)] += self._clock.monotonic() - started
 
     async def _ask(self, question: WhatIfQuestion, gone: Callable[[], bool]) -> WhatIfAnswer:
-        started, at = self._clock.monotonic(), self._clock.wall()
+        started = self._clock.monotonic()
         if not self._synced():
             raise RefusedError(503, "ServiceUnavailable", "the caches are not filled yet", 1)
         async with self.world(
             question.timeout_seconds, gone, extenders=question.extenders
         ) as world:
+            at = self._clock.wall()
             asking = _Asking(self, world, question)
             answer = await asking.answer()
         return msgspec.structs.replace(
@@ -220,37 +224,38 @@ class WhatIf:
         ``extenders``: whether they are asked.
         """
         if self._waiting >= MAX_WAITING:
-            raise RefusedError(
-                429, "TooManyRequests", f"{MAX_WAITING} questions are waiting already", 1
-            )
+            text = f"{MAX_WAITING} questions are waiting already"
+            raise RefusedError(429, "TooManyRequests", text, self._retry_after)
         began = self._clock.monotonic()
         self._waiting += 1
         try:
             async with asyncio.timeout(seconds):
                 await self._turn.acquire()
         except TimeoutError:
-            raise RefusedError(
-                503, "ServiceUnavailable", "other questions have taken all the time", 1
-            ) from None
+            text = "other questions have taken all the time"
+            raise RefusedError(503, "ServiceUnavailable", text, self._retry_after) from None
         finally:
             self._waiting -= 1
         try:
             left = max(0.001, seconds - (self._clock.monotonic() - began))
-            if self._world is not None:
-                await self._wait_for_share(self._world, left)
-                left = max(0.001, seconds - (self._clock.monotonic() - began))
+            await self._wait_for_turn(left)
+            left = max(0.001, seconds - (self._clock.monotonic() - began))
             async with self._prepared(left, gone, extenders=extenders) as world:
                 yield world
         finally:
             self._turn.release()
 
-    async def _wait_for_share(self, world: ImaginedCluster, seconds: float) -> None:
+    async def _wait_for_turn(self, seconds: float) -> None:
         """While pods wait for the scheduler, questions take a small share of the time. Raises RefusedError."""
         try:
-            await world.pace.turn(seconds)
+            await self._pace.turn(seconds, reads=self._world is None)
         except TimeoutError:
             text = "pods wait to be scheduled, and questions have had their share of the time"
-            raise RefusedError(503, "ServiceUnavailable", text, 5) from None
+            raise RefusedError(503, "ServiceUnavailable", text, self._retry_after) from None
+
+    @property
+    def _retry_after(self) -> int:
+        return math.ceil(self._pace.until_turn)
 
     @asynccontextmanager
     async def _prepared(
@@ -265,6 +270,7 @@ class WhatIf:
                 self._profiles,
                 self._classes,
                 clock=self._clock,
+                pace=self._pace,
                 rng=self._rng,
                 features=self._features,
                 chain=self._chain,
@@ -305,8 +311,7 @@ class WhatIf:
     async def read(self, question: WhatIfQuestion, world: ImaginedCluster) -> Reading:
         """The objects of a question. Raises RefusedError."""
         problem = await self._refresh_priorities()
-        nodes = [node for node in world.state.table.nodes if node is not None]
-        reading = self._reader.read(question, self._priorities, nodes)
+        reading = self._reader.read(question, self._priorities, world.state.table.nodes)
         if problem:
             reading.warnings.append(problem)
         return reading

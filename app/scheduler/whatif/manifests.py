@@ -121,7 +121,10 @@ class ManifestReader:
         self._schedulers: Final = schedulers
 
     def read(
-        self, question: WhatIfQuestion, priorities: Mapping[str, int], nodes: Sequence[Node]
+        self,
+        question: WhatIfQuestion,
+        priorities: Mapping[str, int],
+        nodes: Sequence[Node | None],
     ) -> Reading:
         """The pods that are meant, and the other objects. ``nodes``: those of the cluster, for DaemonSets. Raises
         RefusedError."""
@@ -204,7 +207,7 @@ class _OneQuestion:
         reader: ManifestReader,
         question: WhatIfQuestion,
         priorities: Mapping[str, int],
-        nodes: Sequence[Node],
+        nodes: Sequence[Node | None],
         reading: Reading,
     ) -> None:
         self._reader: Final = reader
@@ -339,7 +342,7 @@ class _OneQuestion:
         selector = Selector(
             tuple((k, "In", (v,)) for k, v in (template["spec"].get("nodeSelector") or {}).items())
         )
-        nodes = [node.name for node in self._nodes if selector.matches(node.labels)]
+        nodes = [node.name for node in self._nodes if node and selector.matches(node.labels)]
         if self._question.question == "how-many":
             raise invalid("a DaemonSet has one pod on each node")
         self._total += len(nodes)

@@ -36,6 +36,7 @@ from app.model.pod_groups import GroupKey
 from app.model.status import Code, Status
 from app.observe.events import AttemptFailed, NodeSelected
 from app.plugins.default_preemption import DefaultPreemption
+from app.runtime.clock import thread_seconds
 from app.runtime.tasks import SLICE, Limiter
 from app.scheduler.binding import Binder
 from app.scheduler.effects import ApiEffects
@@ -58,9 +59,18 @@ from app.wire.extender_v1 import FilterAnswer, Victims
 
 log = logging.getLogger(__name__)
 
-#: The part of the time that questions take while pods wait for the scheduler.
-_SHARE_WHEN_BUSY: Final = 0.012
-#: Seconds between two looks whether pods still wait.
+#: The part of the time that questions take while pods wait and the event loop has none to spare.
+_SHARE_WHEN_BUSY: Final = 0.004
+#: Seconds after which a question has its turn, however much time questions have taken.
+LONGEST_WAIT: Final = 30.0
+#: Seconds of work that a question does at once, even if it owes them.
+_AT_ONCE: Final = 0.3
+#: It has none if other tasks take more than so much of the time that a question has worked (SLICE at most), as soon as
+#: it pauses.
+_SPARE: Final = 0.75
+#: If it has, while pods wait, questions rest so many times as long as they work.
+_RESTS: Final = 3
+#: Seconds between two looks whether the event loop has time.
 _LOOK: Final = 0.05
 #: Attempts of one question at most, for each of its pods: one that others keep waking is not tried for ever.
 _ATTEMPTS: Final = 20
@@ -74,41 +84,72 @@ class GivenUp(BaseException):
 
 
 class Pace(Limiter):
-    """Lets the scheduler run every SLICE seconds, and much longer while it has pods to try; ends when the time is
-    up."""
+    """Gives way to the scheduler: a question lets it run every SLICE seconds.
 
-    def __init__(self, clock: Clock, busy: Callable[[], bool]) -> None:
-        """``busy``: whether pods wait for the scheduler."""
+    While pods wait for it, questions take a part of the time that the event loop has to spare, as when bindings wait for
+    the API server. If it has none, they get a small share, and one has its turn at least every LONGEST_WAIT seconds, as
+    pods may wait without end.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        waiting: Callable[[], bool],
+        worked: Callable[[], float] = thread_seconds,
+    ) -> None:
+        """``waiting``: whether pods wait for the scheduler. ``worked``: seconds of CPU that this thread has used."""
         super().__init__()
         self._clock: Final = clock
-        self._busy: Final = busy
-        self._began = 0.0
+        self._worked: Final = worked
+        self._waiting: Final = waiting
+        #: When the present question began, and until when it may last.
+        self._started = 0.0
         self._ends = 0.0
         self._gone: Callable[[], bool] = bool
-        #: Until then questions have had their share, if pods have waited all the time.
-        self._paid_at = 0.0
+        #: When it was let run the last time, and what the thread had worked then.
+        self._began = 0.0
+        self._before = 0.0
+        #: The seconds that it has worked while there was no time to spare, and those that it may be ahead.
+        self._owed = 0.0
+        self._ahead = _AT_ONCE
+        #: When the next question has its turn, if there is no time to spare until then.
+        self._due = -LONGEST_WAIT
 
-    async def turn(self, seconds: float) -> None:
-        """Waits until questions may take time again, for so many seconds at most. Raises TimeoutError."""
-        ends = self._clock.monotonic() + seconds
-        while self._busy() and (now := self._clock.monotonic()) < self._paid_at:
+    async def turn(self, seconds: float, *, reads: bool) -> None:
+        """Waits for the turn of a question, for so many seconds at most. Raises TimeoutError.
+
+        ``reads``: whether the cluster has to be read for it, which takes longer than questions do.
+        """
+        now = self._clock.monotonic()
+        ends = now + seconds
+        if reads and self._waiting() and self._due + LONGEST_WAIT <= now:
+            self._due = now + LONGEST_WAIT
+        while self._waiting() and now < self._due:
             if now >= ends:
                 raise TimeoutError
-            await asyncio.sleep(_LOOK)
+            if reads and not await self._busy(SLICE):
+                return
+            await asyncio.sleep(max(0.0, min(_LOOK, ends - now, self._due - now)))
+            now = self._clock.monotonic()
 
-    def _worked(self, now: float) -> None:
-        """The question has worked since it was let run."""
-        self._paid_at = max(self._paid_at, now) + (now - self._began) / _SHARE_WHEN_BUSY
-        self._began = now
-
-    def end(self) -> None:
-        """The question has ended."""
-        self._worked(self._clock.monotonic())
+    @property
+    def until_turn(self) -> float:
+        """Seconds until the next question has its turn if pods wait until then, at least 1."""
+        return max(1.0, self._due - self._clock.monotonic() if self._waiting() else 0.0)
 
     def begin(self, seconds: float, gone: Callable[[], bool] = bool) -> None:
         """A question begins, which may take so long. ``gone``: whether nobody waits for the answer any longer."""
-        self._began = self._clock.monotonic()
-        self._ends, self._gone = self._began + seconds, gone
+        self._resume()
+        self._started = self._began
+        self._ends, self._gone = self._started + seconds, gone
+        self._owed, self._ahead = 0.0, _AT_ONCE
+
+    async def end(self) -> None:
+        """The question has ended."""
+        work = self._worked() - self._before
+        if await self._busy(work):
+            self._owed += work
+        self._due = self._clock.monotonic() + min(LONGEST_WAIT, self._owed / _SHARE_WHEN_BUSY)
 
     @property
     def left(self) -> float:
@@ -117,19 +158,31 @@ class Pace(Limiter):
 
     async def wait_for_room(self) -> None:
         """Pauses if it is time to. Raises GivenUp."""
-        now = self._clock.monotonic()
-        if now - self._began > SLICE:
+        if self._clock.monotonic() - self._began > SLICE:
             await self.pause()
 
     async def pause(self) -> None:
-        """Lets other tasks run. Raises GivenUp."""
-        now = self._clock.monotonic()
-        if now >= self._ends or self._gone():
-            raise GivenUp
-        self._worked(now)
-        rest = self._paid_at - now if self._busy() else 0.0
-        await asyncio.sleep(min(rest, max(0.0, self._ends - now)))
-        self._began = self._clock.monotonic()
+        """Lets other tasks run, for as long as the question has to rest. Raises GivenUp."""
+        self._check()
+        work = self._worked() - self._before
+        if await self._busy(work):
+            self._owed += work
+            await self._rest_from_owed()
+        elif self._waiting():
+            await asyncio.sleep(_RESTS * work)
+        self._resume()
+
+    def _resume(self) -> None:
+        self._began, self._before = self._clock.monotonic(), self._worked()
+
+    async def _rest_from_owed(self) -> None:
+        """Rests until the share is kept again, but for what the question may be ahead, or no pod waits."""
+        until = self._started + (self._owed - self._ahead) / _SHARE_WHEN_BUSY
+        while (rest := until - self._clock.monotonic()) > 0:
+            await asyncio.sleep(min(_LOOK, rest))
+            self._check()
+            if not self._waiting():
+                return
 
     async def through(self, steps: MirrorSteps, *, to_the_end: bool = False) -> None:
         """Runs steps, and lets other tasks run between them. Raises GivenUp unless they must come to their end.
@@ -137,13 +190,27 @@ class Pace(Limiter):
         The pauses are short, however busy the scheduler is: in long ones it would change more than a step takes over.
         """
         for _ in steps:
-            now = self._clock.monotonic()
-            if not to_the_end and (now >= self._ends or self._gone()):
-                raise GivenUp
-            if now - self._began > SLICE:
-                self._worked(now)
-                await asyncio.sleep(0)
-                self._began = self._clock.monotonic()
+            if not to_the_end:
+                self._check()
+            if self._clock.monotonic() - self._began > SLICE:
+                work = self._worked() - self._before
+                if await self._busy(work):
+                    self._owed += work
+                    self._ahead += work
+                self._resume()
+
+    def _check(self) -> None:
+        if self._clock.monotonic() >= self._ends or self._gone():
+            raise GivenUp
+
+    async def _busy(self, work: float) -> bool:
+        """Lets other tasks run after so many seconds of work. Whether pods wait, and there is no time to spare."""
+        began = self._clock.monotonic()
+        await asyncio.sleep(0)
+        if not self._waiting():
+            return False
+        await asyncio.sleep(0)  # pods may just have come, and the scheduler has not run yet
+        return self._waiting() and self._clock.monotonic() - began > _SPARE * min(work, SLICE)
 
 
 class Failed(msgspec.Struct, frozen=True):
@@ -180,6 +247,7 @@ class ImaginedCluster:
         classes: Mapping[str, type],
         *,
         clock: Clock,
+        pace: Pace,
         rng: np.random.Generator,
         features: Features,
         chain: ExtenderChain | None = None,
@@ -219,7 +287,7 @@ class ImaginedCluster:
             features=features,
         )
         self.mirror: Final = Mirror(original, self.state)
-        self.pace: Final = Pace(clock, lambda: original.ready)
+        self.pace: Final = pace
         parts = Parts(self.state, clock, rng, self._spawn, self._on_event)
         effects = cast("ApiEffects", _Effects(self))
         failures = FailureHandler(parts, effects, cast("Reports", _Reports(self)))
@@ -319,13 +387,14 @@ class ImaginedCluster:
             await self.pace.through(self.mirror.update(self.now))
         except GivenUp:
             self.intact = True
+            await self.pace.end()
             raise
         try:
             yield self
         finally:
             await self._restore()
             self.intact = True
-            self.pace.end()
+            await self.pace.end()
 
     async def again(self) -> None:
         """Takes everything back, within a question."""

@@ -6,11 +6,12 @@ import random
 import msgspec
 import pytest
 
-from app.framework.testing import make_node, make_pod
-from app.model.objects import Node
+from app.framework.testing import make_node, make_object, make_pod
+from app.model.objects import Node, PodDisruptionBudget
 from app.model.pod import Pod
 from app.runtime.tasks import at_once
 from app.state.mirror import Mirror, MirrorBrokenError
+from app.state.scheduler_state import Change
 from tests.core.scheduler.full_state import FullState
 from tests.differential.playing import Difference, Sequence, _attempt
 
@@ -151,3 +152,45 @@ class Refusing:
 
     def grow(self, capacity):
         pass
+
+
+def budget(number, label="a"):
+    return make_object(
+        PodDisruptionBudget,
+        {"metadata": {"name": f"b{number}", "namespace": "default"},
+         "spec": {"selector": {"matchLabels": {"app": label}}}},
+    )  # fmt: skip
+
+
+def budgets_of(full):
+    lister = full.state.cluster.lister(PodDisruptionBudget)
+    return {each.name: each for each in lister}
+
+
+@pytest.mark.parametrize("changed", [3, 3000])
+def test_objects_that_come_change_and_go_are_followed(changed):
+    live, copy, mirror = full()
+    for number in range(changed):
+        live.store(budget(number))
+    at_once(mirror.update(NOW))
+    assert budgets_of(copy) == budgets_of(live)
+    for number in range(changed - 1):
+        live.store(budget(number, "b"))
+    last = budgets_of(live)[f"b{changed - 1}"]
+    live.state.apply(Change(PodDisruptionBudget, last, None), NOW)
+    live.store(budget("new"))
+    at_once(mirror.update(NOW))
+    assert budgets_of(copy) == budgets_of(live)
+    assert "bnew" in budgets_of(copy)
+
+
+def test_what_was_not_read_to_its_end_is_read_the_next_time():
+    live, copy, mirror = full()
+    for number in range(5000):
+        live.store(budget(number))
+    steps = mirror.update(NOW)
+    next(steps)
+    steps.close()
+    assert len(budgets_of(copy)) < 5000
+    at_once(mirror.update(NOW))
+    assert budgets_of(copy) == budgets_of(live)

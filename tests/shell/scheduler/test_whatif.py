@@ -426,6 +426,63 @@ async def test_questions_wait_for_their_turn_and_too_many_are_refused():
         assert (await world.ask("fits", objects=[pod()])).placed == 1
 
 
+@contextlib.asynccontextmanager
+async def stuck(world):
+    """Pods wait: the API server does not answer the bindings of those before them."""
+    answered = world.transport.request
+
+    async def request(method, path, **more):
+        await asyncio.sleep(1000.0 if path.endswith("/binding") else 0.0)
+        return await answered(method, path, **more)
+
+    world.transport.request = request
+    for number in range(100):
+        world.add(make_pod(f"waiting-{number}"))
+    work = asyncio.ensure_future(world.lead())
+    await asyncio.sleep(0.01)
+    assert world.scheduler.loop.has_waiting
+    try:
+        yield
+    finally:
+        work.cancel()
+        await asyncio.wait([work])
+        await world.scheduler.binder.cycles.wait_until_idle()
+
+
+@pytest.mark.looptime
+async def test_questions_are_answered_while_the_scheduler_waits_for_the_api_server():
+    async with asking("a", "b") as world, stuck(world):
+        fits = asyncio.gather(
+            *(world.ask("fits", objects=[workload(replicas=20)]) for _ in range(9))
+        )
+        async with asyncio.timeout(5.0):
+            for found in await fits:
+                assert found.placed + found.pending == 20
+
+
+@pytest.mark.looptime
+async def test_a_question_that_has_no_turn_in_time_is_told_when_it_would_have_one():
+    async with asking("a") as world, stuck(world):
+        await world.ask("fits", objects=[pod()])
+        world.scheduler.whatif._pace._due = world.clock.monotonic() + 25.0
+        with pytest.raises(RefusedError, match="pods wait") as refused:
+            await world.ask("fits", objects=[pod()], timeout_seconds=5.0)
+        assert (refused.value.status, refused.value.retry_after) == (503, 20)
+        answer = await world.ask("fits", objects=[pod()], timeout_seconds=30.0)
+        assert answer.placed == 1
+        # It is about the cluster as it was after the wait.
+        assert answer.seconds > 19.0
+        assert answer.at == pytest.approx(world.clock.wall(), abs=0.1)
+
+
+async def test_pods_that_wait_for_another_scheduler_hold_up_no_question():
+    async with asking("a") as world:
+        world.add(make_pod("waiting"))
+        assert world.state.ready
+        world.scheduler.whatif._pace._due = world.clock.monotonic() + 25.0
+        assert (await world.ask("fits", objects=[pod()])).placed == 1
+
+
 async def test_a_question_ends_when_its_time_is_up_or_the_caller_has_gone():
     async with asking("a") as world:
         ticks = itertools.count(0.0, 0.004)
