@@ -6,8 +6,9 @@ what imports it; app.model.pod_groups and its users know the versions of 1.37.
 
 from typing import Final
 
+VERSION: Final = "scheduling.k8s.io/v1alpha2"
 #: Where the API server serves them.
-PATH: Final = "/apis/scheduling.k8s.io/v1alpha2/podgroups"
+PATH: Final = f"/apis/{VERSION}/podgroups"
 #: The condition that says whether a group is scheduled.
 CONDITION: Final = "PodGroupScheduled"
 #: The gate that they need besides GenericWorkload.

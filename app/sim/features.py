@@ -4,21 +4,32 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from app.model import pod_groups_v1alpha2
+
 GATES: Final[Mapping[str, tuple[str, ...]]] = {
     "GenericWorkload": (),
-    "GangScheduling": ("GenericWorkload",),
+    pod_groups_v1alpha2.GANGS: ("GenericWorkload",),
     "TopologyAwareWorkloadScheduling": ("GenericWorkload",),
-    "WorkloadAwarePreemption": ("GangScheduling",),
+    pod_groups_v1alpha2.WHOLE_PREEMPTION: (pod_groups_v1alpha2.GANGS,),
     "DRAWorkloadResourceClaims": ("GenericWorkload",),
     "WorkloadWithJob": ("GenericWorkload",),
     "PodGroupPreemptionPolicy": ("GenericWorkload",),
 }
 """Feature gate -> the gates that it needs."""
 
-_V1ALPHA2: Final = "scheduling.k8s.io/v1alpha2"
-VERSIONS: Final = (_V1ALPHA2, "scheduling.k8s.io/v1beta1", "scheduling.k8s.io/v1alpha3")
+VERSIONS: Final = (
+    pod_groups_v1alpha2.VERSION,
+    "scheduling.k8s.io/v1beta1",
+    "scheduling.k8s.io/v1alpha3",
+)
 """Versions that can be served. They have the same kinds, so one of them at most."""
-_GONE: Final = frozenset({_V1ALPHA2, "GangScheduling", "WorkloadAwarePreemption"})
+_GONE: Final = frozenset(
+    {
+        pod_groups_v1alpha2.VERSION,
+        pod_groups_v1alpha2.GANGS,
+        pod_groups_v1alpha2.WHOLE_PREEMPTION,
+    }
+)
 """What Kubernetes 1.37 no longer has."""
 _OLDEST: Final = "1.36"
 

@@ -161,6 +161,11 @@ def has_ended(pod: Object) -> bool:
     return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
 
 
+def group_name(pod: Object) -> str:
+    """The name of the group that a pod belongs to; empty without one."""
+    return str((pod["spec"].get("schedulingGroup") or {}).get("podGroupName") or "")
+
+
 def find_condition(value: Object, type_: str) -> Mapping[str, Any] | None:
     """Returns the condition of this type from the object's status, or None."""
     for condition in (value.get("status") or {}).get("conditions") or ():

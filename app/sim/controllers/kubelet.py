@@ -14,11 +14,10 @@ from typing import Any, Final, Literal, NamedTuple
 
 from app.sim.api import Api
 from app.sim.controllers.controller import Controller
-from app.sim.objects import is_being_deleted, key_of, with_condition
+from app.sim.objects import group_name, is_being_deleted, key_of, with_condition
 from app.sim.resources.deletion import DeleteOptions, delete
 from app.sim.resources.kinds import NODES, PODS, RESOURCE_CLAIMS
 from app.sim.resources.pod_claims import may_start
-from app.sim.resources.pod_groups import group_name
 from app.sim.store import Key, Object, Record, StoreChange
 
 RUN_FOR: Final = "sim.aiokube-scheduler.io/run-for"

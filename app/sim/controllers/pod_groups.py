@@ -2,9 +2,9 @@
 
 from app.sim.api import Api
 from app.sim.controllers.controller import Controller
-from app.sim.objects import has_ended, is_being_deleted, without_finalizer
+from app.sim.objects import group_name, has_ended, is_being_deleted, without_finalizer
 from app.sim.resources.kinds import PODS, Kind
-from app.sim.resources.pod_groups import PROTECTION, group_name
+from app.sim.resources.pod_groups import PROTECTION
 from app.sim.store import Key, StoreChange
 
 

@@ -26,6 +26,7 @@ from app.sim.controllers.controller import Controller
 from app.sim.errors import ApiError
 from app.sim.objects import (
     controller_reference,
+    group_name,
     is_being_deleted,
     key_of,
     without_finalizer,
@@ -48,7 +49,6 @@ from app.sim.resources.pod_claims import (
     made_name,
     owning_pod,
 )
-from app.sim.resources.pod_groups import group_name
 from app.sim.store import Key, Object, StoreChange
 
 Purpose = tuple[str, str]

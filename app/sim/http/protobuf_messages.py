@@ -8,6 +8,8 @@ that only the server writes).
 from collections.abc import Mapping
 from typing import Final
 
+from app.model import pod_groups_v1alpha2
+
 ROOTS: Final[Mapping[tuple[str, str], str]] = {
     ("", "DeleteOptions"): "DeleteOptions",
     ("v1", "Binding"): "Binding",
@@ -36,8 +38,8 @@ ROOTS: Final[Mapping[tuple[str, str], str]] = {
     ("resource.k8s.io/v1", "ResourceClaimTemplate"): "ResourceClaimTemplate",
     ("resource.k8s.io/v1", "ResourceSlice"): "ResourceSlice",
     ("scheduling.k8s.io/v1", "PriorityClass"): "PriorityClass",
-    ("scheduling.k8s.io/v1alpha2", "PodGroup"): "PodGroup",
-    ("scheduling.k8s.io/v1alpha2", "Workload"): "GroupWorkload",
+    (pod_groups_v1alpha2.VERSION, "PodGroup"): "PodGroup",
+    (pod_groups_v1alpha2.VERSION, "Workload"): "GroupWorkload",
 }
 """(apiVersion, kind) -> message; an empty version means any."""
 

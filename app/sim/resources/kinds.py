@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from app.model import pod_groups_v1alpha2
+
 STORED_VERBS: Final = (
     "create",
     "delete",
@@ -218,7 +220,7 @@ OPTIONAL_KINDS: Final[Mapping[str, tuple[Kind, ...]]] = {
         _grouped(version, "Workload", "workloads"),
     )
     for version in (
-        *("scheduling.k8s.io/v1alpha2", "scheduling.k8s.io/v1beta1"),
+        *(pod_groups_v1alpha2.VERSION, "scheduling.k8s.io/v1beta1"),
         "scheduling.k8s.io/v1alpha3",
     )
 }

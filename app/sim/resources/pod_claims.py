@@ -3,9 +3,8 @@
 from collections.abc import Iterator
 
 from app.sim.api import Api
-from app.sim.objects import controller_reference, has_ended, is_being_deleted
+from app.sim.objects import controller_reference, group_name, has_ended, is_being_deleted
 from app.sim.resources.kinds import RESOURCE_CLAIMS
-from app.sim.resources.pod_groups import group_name
 from app.sim.store import Object
 
 

@@ -1,21 +1,28 @@
-"""scheduling.k8s.io: PodGroups and Workloads, in the versions v1alpha2 (Kubernetes 1.36) and v1beta1 (1.37)."""
+"""scheduling.k8s.io: PodGroups and Workloads, as Kubernetes 1.37 has them; its older version is a module of its own."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from app.model.pod_groups_v1alpha2 import VERSION as V1ALPHA2
 from app.sim.errors import (
     Cause,
     duplicate_value,
-    forbidden,
     invalid_value,
     required,
-    unsupported_value,
 )
 from app.sim.lookup import Lookup
-from app.sim.objects import controller_reference, is_being_deleted
+from app.sim.resources import pod_groups_v1alpha2 as older
 from app.sim.resources.devices.allocation import condition, condition_type
-from app.sim.resources.devices.checks import distinct, each, label, named, subdomain
-from app.sim.resources.kinds import POD_GROUPS, Kind
+from app.sim.resources.devices.checks import (
+    distinct,
+    each,
+    label,
+    named,
+    named_by,
+    subdomain,
+    text,
+    union,
+)
 from app.sim.resources.priority import HIGHEST_USER_PRIORITY, admit_group_priority
 from app.sim.resources.strategy import KindStrategy, WithoutStatus
 from app.sim.resources.validation import label_key_mistakes, segment_mistakes
@@ -23,7 +30,6 @@ from app.sim.store import Object
 
 PROTECTION: Final = "scheduling.k8s.io/podgroup-protection"
 """The finalizer of a PodGroup that pods may still belong to."""
-V1ALPHA2: Final = "scheduling.k8s.io/v1alpha2"
 V1BETA1: Final = "scheduling.k8s.io/v1beta1"
 V1ALPHA3: Final = "scheduling.k8s.io/v1alpha3"
 
@@ -42,13 +48,7 @@ _GATED_NEWER: Final = {
     "parentCompositePodGroupName": _NEVER,
 }
 _GATED: Final[Mapping[str, Mapping[str, str]]] = {
-    V1ALPHA2: {
-        "schedulingConstraints": "TopologyAwareWorkloadScheduling",
-        "resourceClaims": "DRAWorkloadResourceClaims",
-        "disruptionMode": "WorkloadAwarePreemption",
-        "priorityClassName": "WorkloadAwarePreemption",
-        "priority": "WorkloadAwarePreemption",
-    },
+    V1ALPHA2: older.GATED,
     V1BETA1: _GATED_NEWER,
     V1ALPHA3: _GATED_NEWER,
 }
@@ -58,7 +58,7 @@ _FIXED_NEWER: Final = (
     *_GATED_NEWER,
 )
 _FIXED: Final[Mapping[str, Sequence[str]]] = {
-    V1ALPHA2: ("podGroupTemplateRef", "schedulingPolicy", *_GATED[V1ALPHA2]),
+    V1ALPHA2: older.FIXED,
     V1BETA1: _FIXED_NEWER,
     V1ALPHA3: _FIXED_NEWER,
 }
@@ -69,8 +69,7 @@ def set_group_defaults(group: Object) -> None:
     """Sets the defaults of a PodGroup, and the fields that are shown when they are empty."""
     spec = group.setdefault("spec", {})
     if group["apiVersion"] == V1ALPHA2:
-        spec.setdefault("podGroupTemplateRef", None)
-        spec.setdefault("disruptionMode", "Pod")
+        older.set_group_defaults(spec)
     else:
         spec.setdefault("disruptionMode", {"single": {}})
     _drop_empty_topology(spec)
@@ -81,7 +80,7 @@ def set_workload_defaults(workload: Object) -> None:
     """Sets the fields of a Workload that are shown when they are empty."""
     for template in workload.setdefault("spec", {}).get("podGroupTemplates") or ():
         if workload["apiVersion"] == V1ALPHA2:
-            template.setdefault("schedulingConstraints", None)
+            older.set_template_defaults(template)
         _drop_empty_topology(template)
 
 
@@ -109,35 +108,7 @@ def scheduling_group_mistakes(spec: Object, path: str) -> list[Cause]:
     )
     if name is None:
         return [invalid_value(field, None, "must specify one of: `podGroupName`")]
-    return subdomain(_text(name), field)
-
-
-def group_name(pod: Object) -> str:
-    """The name of the group that a pod belongs to; empty without one."""
-    return str((pod["spec"].get("schedulingGroup") or {}).get("podGroupName") or "")
-
-
-def gang_of_job(job: Object, api: Lookup) -> str:
-    """The name of the PodGroup with a gang policy that a Job's pods belong to; empty without one."""
-    kind = api.kinds.by_storage.get(POD_GROUPS)
-    if kind is None or kind.group_version != V1ALPHA2:
-        return ""
-    namespace, name = job["metadata"]["namespace"], group_name(job["spec"]["template"])
-    if name:
-        found = api.find(kind, namespace, name)
-        groups = [] if found is None else [found.value]
-    else:
-        records = api.store[kind.storage].ordered(namespace=namespace)
-        groups = [each.value for each in records if _is_controlled(each.value, job)]
-    for group in groups:
-        if "gang" in group["spec"].get("schedulingPolicy", {}):
-            return str(group["metadata"]["name"])
-    return ""
-
-
-def _is_controlled(value: Object, owner: Object) -> bool:
-    reference = controller_reference(value)
-    return reference is not None and reference["uid"] == owner["metadata"]["uid"]
+    return subdomain(text(name), field)
 
 
 class PodGroupStrategy(KindStrategy):
@@ -145,7 +116,7 @@ class PodGroupStrategy(KindStrategy):
 
     def admit(self, value: Object, api: Lookup) -> None:
         spec, metadata = value["spec"], value["metadata"]
-        if value["apiVersion"] != V1ALPHA2 or "WorkloadAwarePreemption" in api.features:
+        if value["apiVersion"] != V1ALPHA2 or older.has_priorities(api):
             admit_group_priority(value, api)
         metadata["finalizers"] = _with(metadata.get("finalizers", []), PROTECTION)
         _drop_disabled(spec, {}, value["apiVersion"], api)
@@ -153,7 +124,7 @@ class PodGroupStrategy(KindStrategy):
 
     def prepare_for_create(self, value: Object, api: Lookup) -> None:
         if value["apiVersion"] == V1ALPHA2:
-            _check_template(value, api)
+            older.check_template(value, api)
 
     def prepare_for_update(self, value: Object, old: Object, api: Lookup) -> None:
         super().prepare_for_update(value, old, api)
@@ -162,7 +133,7 @@ class PodGroupStrategy(KindStrategy):
     def mistakes(self, value: Object) -> list[Cause]:
         spec, path = value.get("spec") or {}, "spec"
         if value["apiVersion"] == V1ALPHA2:
-            causes = _template_ref(spec.get("podGroupTemplateRef"), f"{path}.podGroupTemplateRef")
+            causes = older.template_mistakes(spec, path)
         else:
             causes = _workload_ref(spec.get("workloadRef"), f"{path}.workloadRef")
         return causes + _group_mistakes(spec, path, value["apiVersion"])
@@ -224,7 +195,7 @@ class GroupWorkloadStrategy(WithoutStatus):
             causes += _duplicates(templates, path)
 
         def template(item: Any, where: str) -> list[Cause]:
-            name = _text(item.get("name", ""))
+            name = text(item.get("name", ""))
             own = label(name, f"{where}.name") if name else [required(f"{where}.name")]
             return own + _group_mistakes(item, where, version)
 
@@ -261,33 +232,7 @@ def _drop_disabled(spec: Object, old: Object, version: str, api: Lookup) -> None
             spec.pop(name)
 
 
-def _check_template(group: Object, api: Lookup) -> None:
-    """Checks that the template that a group names exists. Raises 403."""
-    reference = (group["spec"].get("podGroupTemplateRef") or {}).get("workload")
-    if reference is None:
-        return
-    kinds, metadata = api.kinds.by_type, group["metadata"]
-    name, template = reference["workloadName"], reference["podGroupTemplateName"]
-    found = api.find(kinds[V1ALPHA2, "Workload"], metadata["namespace"], name)
-    if found is None:
-        why = f'Workload "{name}" not found'
-    elif is_being_deleted(found.value):
-        why = f'Workload "{name}" is being deleted'
-    elif all(each["name"] != template for each in found.value["spec"]["podGroupTemplates"]):
-        why = f'PodGroupTemplate "{template}" not found in Workload "{name}"'
-    else:
-        return
-    kind: Kind = kinds[V1ALPHA2, "PodGroup"]
-    raise forbidden(kind, metadata["name"], f"PodGroup rejected: {why}")
-
-
 # ---------------------------------------------------------------- parts
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"a text is expected, not {value!r}")
-    return value
 
 
 def _list(value: Any) -> list[Any]:
@@ -305,18 +250,6 @@ def _number(value: Any) -> int:
     return value
 
 
-def _union(value: Object, path: str, *members: str) -> list[Cause]:
-    """Checks that exactly one member is set."""
-    found = [name for name in members if value.get(name) is not None]
-    listed = ", ".join(f"`{name}`" for name in members)
-    if not found:
-        return [invalid_value(path, "", f"must specify one of: {listed}")]
-    if len(found) > 1:
-        told = f"{{{', '.join(found)}}}"
-        return [invalid_value(path, told, f"must specify exactly one of: {listed}")]
-    return []
-
-
 def _duplicates(items: list[Any], path: str) -> list[Cause]:
     """Checks that no two items have the same name."""
     names = [named(item) for item in items]
@@ -327,39 +260,20 @@ def _duplicates(items: list[Any], path: str) -> list[Cause]:
     ]
 
 
-def _named_by(
-    value: Object, path: str, name: str, check: Callable[[str, str], list[Cause]]
-) -> list[Cause]:
-    """Checks a name that is required."""
-    given = _text(value.get(name, ""))
-    return check(given, f"{path}.{name}") if given else [required(f"{path}.{name}")]
-
-
-def _template_ref(value: Any, path: str) -> list[Cause]:
-    if value is None:
-        return []
-    causes = _union(value, path, "workload")
-    if value.get("workload") is not None:
-        where = f"{path}.workload"
-        causes += _named_by(value["workload"], where, "workloadName", subdomain)
-        causes += _named_by(value["workload"], where, "podGroupTemplateName", label)
-    return causes
-
-
 def _workload_ref(value: Any, path: str) -> list[Cause]:
     if value is None:
         return []
-    causes = _named_by(value, path, "workloadName", subdomain)
-    return causes + _named_by(value, path, "templateName", label)
+    causes = named_by(value, path, "workloadName", subdomain)
+    return causes + named_by(value, path, "templateName", label)
 
 
 def _controller_ref(value: Any, path: str) -> list[Cause]:
     if value is None:
         return []
-    group = _text(value.get("apiGroup", ""))
+    group = text(value.get("apiGroup", ""))
     causes = subdomain(group, f"{path}.apiGroup") if group else []
     for name in ("kind", "name"):
-        causes += _named_by(value, path, name, _segment)
+        causes += named_by(value, path, name, _segment)
     return causes
 
 
@@ -370,7 +284,7 @@ def _segment(name: str, path: str) -> list[Cause]:
 def _group_mistakes(spec: Object, path: str, version: str) -> list[Cause]:
     """Checks what a group and a template of one have in common."""
     policy, where = spec.get("schedulingPolicy") or {}, f"{path}.schedulingPolicy"
-    causes = _union(policy, where, "basic", "gang")
+    causes = union(policy, where, "basic", "gang")
     if policy.get("gang") is not None:
         causes += _gang(policy["gang"], f"{where}.gang")
     constraints = spec.get("schedulingConstraints") or {}
@@ -382,7 +296,7 @@ def _group_mistakes(spec: Object, path: str, version: str) -> list[Cause]:
     causes += each(claims, where, _claim, most=_MOST_CLAIMS)
     if spec.get("disruptionMode") is not None:
         causes += _disruption_mode(spec["disruptionMode"], f"{path}.disruptionMode", version)
-    class_name = _text(spec.get("priorityClassName", ""))
+    class_name = text(spec.get("priorityClassName", ""))
     causes += subdomain(class_name, f"{path}.priorityClassName") if class_name else []
     priority = spec.get("priority")
     if priority is not None and priority > HIGHEST_USER_PRIORITY:
@@ -400,27 +314,25 @@ def _gang(value: Object, path: str) -> list[Cause]:
 
 
 def _topology(value: Object, path: str) -> list[Cause]:
-    key = _text(value.get("key", ""))
+    key = text(value.get("key", ""))
     return label_key_mistakes(f"{path}.key", key) if key else [required(f"{path}.key")]
 
 
 def _claim(value: Object, path: str) -> list[Cause]:
     sources = ("resourceClaimName", "resourceClaimTemplateName")
-    causes = _union(value, path, *sources) + _named_by(value, path, "name", label)
+    causes = union(value, path, *sources) + named_by(value, path, "name", label)
     for name in sources:
         if value.get(name) is not None:
-            causes += subdomain(_text(value[name]), f"{path}.{name}")
+            causes += subdomain(text(value[name]), f"{path}.{name}")
     return causes
 
 
 def _claim_status(value: Object, path: str) -> list[Cause]:
     name = value.get("resourceClaimName")
-    return [] if name is None else subdomain(_text(name), f"{path}.resourceClaimName")
+    return [] if name is None else subdomain(text(name), f"{path}.resourceClaimName")
 
 
 def _disruption_mode(value: Any, path: str, version: str) -> list[Cause]:
-    if version != V1ALPHA2:
-        return _union(value, path, "single", "all")
-    known = ("Pod", "PodGroup")
-    mode = _text(value)
-    return [] if mode in known else [unsupported_value(path, f'"{mode}"', known)]
+    if version == V1ALPHA2:
+        return older.disruption_mistakes(value, path)
+    return union(value, path, "single", "all")

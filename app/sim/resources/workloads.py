@@ -5,7 +5,8 @@ from typing import Any, Final
 from app.sim.errors import Cause, forbidden, invalid_value, required
 from app.sim.lookup import Lookup
 from app.sim.resources.kinds import BY_RESOURCE
-from app.sim.resources.pod_groups import drop_scheduling_group, gang_of_job
+from app.sim.resources.pod_groups import drop_scheduling_group
+from app.sim.resources.pod_groups_v1alpha2 import gang_of_job
 from app.sim.resources.pods import pod_spec_mistakes
 from app.sim.resources.strategy import KindStrategy
 from app.sim.selectors import selects_labels

@@ -11,10 +11,10 @@ from app.model.pod_groups import CLAIMS, GROUP_LABEL, LabelledPodGroup, PodGroup
 from app.model.pod_groups_v1alpha2 import GANGS, WHOLE_PREEMPTION
 from app.sim import EmbeddedCluster, ManifestError
 from app.sim.features import Features
-from app.sim.objects import has_ended
+from app.sim.objects import group_name, has_ended
 from app.sim.resources.custom import kinds_of
 from app.sim.resources.kinds import CUSTOM_RESOURCE_DEFINITIONS, OPTIONAL_KINDS, PODS, Kind
-from app.sim.resources.pod_groups import V1BETA1, group_name
+from app.sim.resources.pod_groups import V1BETA1
 from app.sim.store import Object
 from app.tools.simulate.result import GroupResult
 

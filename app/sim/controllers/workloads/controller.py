@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Final, NamedTuple
 
+from app.model import pod_groups_v1alpha2
 from app.sim.api import Api
 from app.sim.controllers.controller import Controller
 from app.sim.controllers.workloads.daemon_sets import NodeChoice, plan_daemon_set
@@ -317,7 +318,7 @@ class WorkloadController(Controller[WorkloadKey]):
 
 def _group_kinds(api: Api) -> tuple[Kind, Kind] | None:
     """The kinds of Workloads and PodGroups, if the pods of Jobs are to have them."""
-    version = "scheduling.k8s.io/v1alpha2"
+    version = pod_groups_v1alpha2.VERSION
     if "WorkloadWithJob" not in api.features or version not in api.features.versions:
         return None
     return api.kinds.by_type[version, "Workload"], api.kinds.by_type[version, "PodGroup"]

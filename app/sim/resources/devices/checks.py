@@ -324,3 +324,30 @@ def _field(value: Object, path: str) -> list[Cause]:
 
 def _not_an_operator(operator: str, path: str) -> Cause:
     return invalid_value(f"{path}.operator", operator, "not a valid selector operator")
+
+
+def text(value: Any) -> str:
+    """The value, which must be a text. Raises TypeError."""
+    if not isinstance(value, str):
+        raise TypeError(f"a text is expected, not {value!r}")
+    return value
+
+
+def union(value: Object, path: str, *members: str) -> list[Cause]:
+    """Checks that exactly one member is set."""
+    found = [name for name in members if value.get(name) is not None]
+    listed = ", ".join(f"`{name}`" for name in members)
+    if not found:
+        return [invalid_value(path, "", f"must specify one of: {listed}")]
+    if len(found) > 1:
+        told = f"{{{', '.join(found)}}}"
+        return [invalid_value(path, told, f"must specify exactly one of: {listed}")]
+    return []
+
+
+def named_by(
+    value: Object, path: str, name: str, check: Callable[[str, str], list[Cause]]
+) -> list[Cause]:
+    """Checks a name that is required."""
+    given = text(value.get(name, ""))
+    return check(given, f"{path}.{name}") if given else [required(f"{path}.{name}")]
