@@ -15,6 +15,7 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import asynccontextmanager
+from itertools import islice
 from typing import Any, Final
 
 import msgspec
@@ -541,18 +542,22 @@ class _Asking:
         return msgspec.structs.replace(told, pods=rows, warnings=self._warnings)
 
     def _different_failures(self) -> list[tuple[Pod, Failed]]:
+        """Those for which changes are looked for, one of each template."""
         found: dict[int, tuple[Pod, Failed]] = {}
+        judged: dict[int, Pod] = {}
         for pod in self._pods:
             failed = self._world.fate(pod)
             if failed is None or group_of(pod) is not None or failed.reason not in _TO_BE_HELPED:
                 continue
             if self._world.asks_extenders and self._world.concerned(pod):
-                text = "changes are not looked for where extenders are asked, as they judge pods as they are sent"
-                self._warnings.append(f"pod {pod.key}: {text}")
-                break
+                judged.setdefault(id(pod.template), pod)
+                continue
             found.setdefault(id(pod.template), (pod, failed))
             if len(found) == MOST_HELPED:
                 break
+        for pod in islice(judged.values(), MOST_HELPED):
+            text = "changes are not looked for where extenders are asked, as they judge pods as they are sent"
+            self._warnings.append(f"pod {pod.key}: {text}")
         return list(found.values())
 
     def _base(self) -> list[tuple[Pod, list[Pod]]]:

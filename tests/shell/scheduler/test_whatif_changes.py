@@ -5,7 +5,7 @@ import pytest
 from app.framework.testing import make_node, make_object
 from app.model.objects import Node, PodDisruptionBudget
 from app.wire.whatif_v1 import RefusedError
-from tests.shell.scheduler.test_whatif import asking, bound, pod, workload
+from tests.shell.scheduler.test_whatif import asking, bound, box, pod, workload
 
 pytestmark = pytest.mark.looptime
 
@@ -30,6 +30,17 @@ async def test_a_request_as_large_as_the_roomiest_node_takes():
         [change] = row.suggestions[0].changes
         path = "/spec/containers/0/resources/requests/cpu"
         assert change.patch == [{"op": "add", "path": path, "value": "2500m"}]
+
+
+@pytest.mark.parametrize(("containers", "helped"), [(32, True), (33, False)])
+async def test_requests_of_few_containers_are_made_smaller(containers, helped):
+    async with asking("a") as world:
+        boxes = [{**box(cpu="1"), "name": f"c{number}"} for number in range(containers)]
+        row = await why(world, pod(containers=boxes))
+        assert any("request 4 cpu" in text for texts, _ in told(row) for text in texts) is helped
+        if helped:
+            # No more of them than are needed.
+            assert len(row.suggestions[0].changes[0].patch) == containers - 4
 
 
 async def test_easy_changes_first_and_evictions_with_their_budgets_last():

@@ -2,19 +2,21 @@
 
 import asyncio
 
+import msgspec
 import pytest
 
 from app.extender.chain import ExtenderChain
 from app.extender.client import HTTPExtender
-from app.extender.config import DryRunConfig
+from app.extender.config import DryRunConfig, ManagedResource
 from app.model.features import Features
+from app.model.objects import Node
 from app.plugins import registry
 from app.scheduler.profiles import with_gang_scheduling
 from app.scheduler.whatif.answering import WhatIf
 from app.scheduler.whatif.manifests import SYSTEM_PRIORITIES
 from app.wire.whatif_v1 import RefusedError, WhatIfQuestion
 from tests.shell.extender.fakes import FakeTransport, extender
-from tests.shell.scheduler.test_whatif import asking, pod, workload
+from tests.shell.scheduler.test_whatif import asking, box, pod, workload
 
 pytestmark = pytest.mark.looptime
 
@@ -125,6 +127,27 @@ async def test_changes_are_not_looked_for_where_an_extender_has_a_say():
         assert found.pods[0].suggestions == []
         assert any("changes are not looked for" in each for each in found.warnings)
         assert len(dry.requests) <= 2
+        whatif.close()
+
+
+async def test_changes_are_looked_for_for_the_pods_that_no_extender_judges():
+    async with asking("a", "b") as world:
+        gpus = (ManagedResource("example.com/gpu"),)
+        refuses = {"FailedNodes": {"a": "no", "b": "no"}}
+        whatif, _, _ = asked(world, lambda path, body: refuses, managed_resources=gpus)
+        for name in ("a", "b"):
+            node = world.state.table.nodes[world.state.table.row_of[name]]
+            offered = {**node.status.allocatable, "example.com/gpu": 4}
+            status = msgspec.structs.replace(node.status, allocatable=offered)
+            world.change(Node, node, msgspec.structs.replace(node, status=status))
+        judged = pod("first", containers=[box(cpu="1", **{"example.com/gpu": "1"})])
+        found = await whatif.ask(question(judged, pod("large", cpu="100"), changes=True))
+        first, large = sorted(found.pods, key=lambda row: row.name)
+        assert "no" in first.message
+        assert first.suggestions == []
+        assert large.suggestions[0].changes[0].kind == "request"
+        [warning] = [each for each in found.warnings if "changes are not looked for" in each]
+        assert warning.startswith("pod default/first")
         whatif.close()
 
 
