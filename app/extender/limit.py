@@ -4,7 +4,7 @@ The rule is that of TCP Vegas (Brakmo and Peterson, 1995) with the tolerance and
 Netflix's concurrency-limits: a call that was alone tells how long the server takes by itself. While calls beside others
 take at most TOLERANCE times as long, throughput grows with the limit, and so the limit grows, by one per round. When
 they take longer, calls wait for each other in the server: the limit shrinks in proportion, which shortens the wait and
-costs no throughput. A call without an answer while others were answered halves it. At a limit of 1 calls are alone, and
+costs no throughput. Before it has shrunk for the first time it grows by one per answer (slow start). A call without an answer while others were answered halves it. At a limit of 1 calls are alone, and
 what a call takes is learned again.
 
 It begins at FIRST, so that an extender that scales is fast from its first answer on; if that took long, at as many
@@ -29,9 +29,9 @@ from app.extender.config import Verb
 #: The limit at the beginning, if it may be as much.
 FIRST: Final = 16
 #: The same where an extender binds, and how many answers to each verb there are before it grows. Most of these have a
-#: client of the API server that is limited, with a reserve that hides it at first: each call beyond the reserve is one
-#: that no binding has come of.
-FIRST_OF_BINDERS: Final = 2
+#: client of the API server that is limited, with a reserve that hides it at first: each call beyond the reserve, and
+#: each filter before the binding of an earlier pod, is one that no binding has come of.
+FIRST_OF_BINDERS: Final = 1
 RESERVE: Final = 20
 #: Calls after which the limit may shrink, and what is left of it at least.
 _FEW: Final = 3
@@ -97,6 +97,9 @@ class ConcurrencyLimit:
         #: Whether any extender there binds, and how many calls of each verb but preempt, which is rare, were answered.
         self._binds: Final = binds
         self._answers: Final[dict[Verb, int]] = {}
+        #: Whether the limit has never shrunk. Until then it grows by one for each answer, so that the careful beginning
+        #: costs an extender that scales little time.
+        self._never_shrunk = True
         #: Of this round: how many calls were answered, what they took, and what they may take.
         self._samples = 0
         self._seconds = 0.0
@@ -171,7 +174,8 @@ class ConcurrencyLimit:
         if self._samples >= min(_FEW, self.limit) and self._seconds > self._allowed:
             self._shrink(max(_LEAST, self._allowed / self._seconds))
         elif self._limit < self._maximum and 2 * self.used >= self.limit and self._may_grow():
-            self._set(min(self._limit + 1.0 / self._limit, float(self._maximum)))
+            step = 1.0 if self._never_shrunk else 1.0 / self._limit
+            self._set(min(self._limit + step, float(self._maximum)))
         if self._samples >= self.limit:
             self._new_round()
 
@@ -184,6 +188,7 @@ class ConcurrencyLimit:
         return fast and not late
 
     def _shrink(self, factor: float) -> None:
+        self._never_shrunk = False
         self._set(max(1.0, self._limit * factor))
         self._new_round()
 

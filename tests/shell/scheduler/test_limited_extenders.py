@@ -71,9 +71,9 @@ class Server:
     async def reply(self, verb, request):
         if self.down:
             raise TransportError(CallOutcome.UNREACHABLE, "connection refused", sent=False)
-        await asyncio.sleep(0.002)
         if verb in self.before:
             await self.before[verb]()
+        await asyncio.sleep(0.002)
         if verb == "filter":
             return {"NodeNames": request["NodeNames"]}
         if verb == "prioritize":
@@ -162,10 +162,10 @@ LIMITED = st.sampled_from([("filter",), ("bind",), ("filter", "bind")])
 @example(("filter", "bind"), 5.0, 10)
 @example(("filter", "bind"), 2.0, 1)
 @example(("filter", "bind"), 20.0, 5)
+@example(("filter", "bind"), 20.0, 30)
 @settings(max_examples=12)
 async def test_no_fewer_pods_are_bound_than_one_after_the_other(verbs, rate, burst):
-    """After five seconds, at each second: what is filtered too early takes the place of bindings, and what times out is
-    lost."""
+    """At any time: what is filtered too early takes the place of bindings, and what times out is lost."""
     pods = int(burst + 12 * rate) if len(verbs) == 1 else int(burst + 15 * rate) // 2
     pods = min(pods, 60)
     bucket = Bucket(rate, burst)
@@ -174,8 +174,8 @@ async def test_no_fewer_pods_are_bound_than_one_after_the_other(verbs, rate, bur
     server = Server(**dict.fromkeys(verbs, bucket))
     _, times = await play(pods, server)
     assert not server.timeouts
-    for second in range(5, int(serial[-1]) + 2):
-        assert sum(t <= second for t in times) >= sum(t <= second for t in serial), second
+    for number, (ours, theirs) in enumerate(zip(times, serial, strict=True)):
+        assert ours < theirs + 0.01, number
 
 
 async def test_a_binding_goes_before_the_next_attempt():
