@@ -143,8 +143,11 @@ async def test_a_caller_that_goes_away_leaves_its_place():
 
 
 async def test_slow_dry_runs_do_not_teach_the_limit():
-    usual, fake, runs = with_dry_run(lambda path, body: asyncio.sleep(3, {"NodeNames": ["n1"]}))
+    usual, fake, runs = with_dry_run(
+        lambda path, body: asyncio.sleep(3, {"NodeNames": ["n1"]}), bind_verb=""
+    )
     before = usual.places.limit.limit
+    assert before == 16
     await asyncio.gather(*(runs.ask(about("n1"), in_time(60)) for _ in range(40)))
     assert usual.places.limit.limit == before
     assert fake.most_in_flight == before // 2
