@@ -119,6 +119,8 @@ class GroupAlgorithm:
             else AskAhead(extenders, self._questions, self._attempt_ahead, slots)
         )
         self._framework: Framework | None = None
+        #: Whether a pod does not fit, and may share claims with the group that have to be freed.
+        self.frees_claims = False
         #: What DynamicResources says of a group that does not fit.
         self._freed = _FREED_CLAIMS
         #: Returns the nodes of the placement that is tried (see Attempt); None: all nodes.
@@ -136,11 +138,6 @@ class GroupAlgorithm:
             await self._place_together(self._group.search)
         elif self._group.why is not NO_PLACEMENTS:
             await self._place_each()
-
-    @property
-    def frees_claims(self) -> bool:
-        """Whether pods share the claims of their group, so that these may have to be freed."""
-        return self._framework is not None and self._framework.commit.free_for_group is not None
 
     async def free_claims(self) -> bool:
         """Frees a claim of the group, of which too few pods fit. Returns whether no preemption must follow. Raises
@@ -454,8 +451,8 @@ class GroupAlgorithm:
     async def _preempt(self, member: Member, attempt: Attempt, diagnosis: Diagnosis) -> None:
         """Runs PostFilter. If it finds room by a preemption, the pod counts there for the rest of the cycle."""
         member.diagnosis = diagnosis
-        if self.frees_claims:
-            member.state = attempt.state
+        if attempt.framework.commit.free_for_group is not None:
+            member.state, self.frees_claims = attempt.state, True
         member.message, member.nominated = await self._failures.post_filter(
             attempt, diagnosis, cast("Effects", self._effects)
         )

@@ -188,7 +188,14 @@ class _Cycle:
         try:
             await self._algorithm.place()
             self._found_at = self._clock.monotonic()
-            await self._make_room()
+            if (
+                self._algorithm.frees_claims
+                and not self._enough_fit()
+                and await self._algorithm.free_claims()
+            ):
+                self._give_up_preemptions()
+            elif self._group.preempts_whole and self._lacks_room():
+                await self._algorithm.preempt_whole()
             self._check()
             self.group = self._group.group
             return await self._settle()
@@ -216,14 +223,6 @@ class _Cycle:
             self._found_at - started,
             () if search is None else search.domains(),
         )
-
-    async def _make_room(self) -> None:
-        """If too few pods have a node: frees a claim of the group, and plans a preemption for it. Raises GroupFault."""
-        frees = self._algorithm.frees_claims and not self._enough_fit()
-        if frees and await self._algorithm.free_claims():
-            self._give_up_preemptions()
-        elif self._group.preempts_whole and self._lacks_room():
-            await self._algorithm.preempt_whole()
 
     def _enough_fit(self) -> bool:
         """Whether enough pods have a node without a preemption."""
@@ -258,7 +257,8 @@ class _Cycle:
 
     async def _settle(self) -> tuple[GroupCycleResult, str]:
         preempting = [member for member in self._group if member.preempts]
-        if not self._enough_fit():
+        fits = any(member.fits for member in self._group)
+        if not fits or not self._group.enough(-len(preempting)):
             return await self._give_up(preempting)
         for member in reversed(preempting):
             self._group.take_back(member)
