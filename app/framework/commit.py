@@ -1,7 +1,7 @@
 """Runs PostFilter, and the extension points from Reserve to PostBind."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final
 
 from app.framework.diagnosis import Diagnosis
@@ -148,9 +148,11 @@ class CommitPoints:
         if faults:
             raise ExceptionGroup(f"taking back PreBind of {pod.key}", faults)
 
-    async def bind(self, state: CycleState, pod: Pod, node_name: str, effects: Effects) -> Status:
+    def bind(
+        self, state: CycleState, pod: Pod, node_name: str, effects: Effects
+    ) -> Awaitable[Status]:
         """Runs Bind plugins until one does not skip; returns its Status, which names the plugin if it failed."""
-        return await self._watch.waiting_point(BIND, self._run_bind(state, pod, node_name, effects))
+        return self._watch.waiting_point(BIND, self._run_bind(state, pod, node_name, effects))
 
     async def _run_bind(
         self, state: CycleState, pod: Pod, node_name: str, effects: Effects

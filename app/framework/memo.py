@@ -40,6 +40,7 @@ _NO_CHANGE: Final = (np.zeros(0, np.intp), None)
 #: What there is before arrays are needed: a template that occurs once needs none.
 _NO_VERDICTS: Final = FilterOutcome.of((), 0)
 _NO_NUMBERS: Final[Int64] = np.zeros(0, np.int64)
+_INT64: Final = np.dtype(np.int64)
 _ONE_CLASS: Final = ClassesByTraits(())
 #: The status of nodes that were not evaluated.
 _ABSENT: Final = Status(Code.UnschedulableAndUnresolvable)
@@ -147,7 +148,7 @@ def check_scores(name: str, scores: Int64) -> None:
 
     See docs/spec/framework.md#prescore-and-score.
     """
-    if getattr(scores, "dtype", None) != np.int64:
+    if getattr(scores, "dtype", None) != _INT64:
         kind = getattr(scores, "dtype", type(scores).__name__)
         raise SchedulingError(f'running "{name}" score plugin: scores must be int64, not {kind}')
     # One comparison for both limits: as unsigned integers, negative scores are large.
@@ -378,9 +379,10 @@ class NodeLocalMemo:
     def _ask(self, view: View, pod: Pod) -> FilterOutcome | None:
         """The verdicts on the rows of a view; None if no row is rejected."""
         outcome: FilterOutcome | None = None
-        one = self.plugins.watch.one
+        watch = self.plugins.watch
         for number, plugin in self.active_filters:
-            verdicts = one(plugin).filter(self.state, pod, view)
+            judge = watch.one(plugin) if watch.sampling else plugin
+            verdicts = judge.filter(self.state, pod, view)
             if verdicts is None:
                 continue
             if outcome is None:
@@ -522,10 +524,11 @@ class NodeLocalMemo:
 
     def _totals_of(self, view: View, pod: Pod) -> Int64 | None:
         """The totals of some rows for a ``ranking``; None if scores have to be normalised."""
-        one = self.plugins.watch.one
+        watch = self.plugins.watch
         total = np.zeros(view.n, np.int64)
         for scorer in self.active_scores or ():
-            scores = one(scorer.plugin).score(self.state, pod, view)
+            judge = watch.one(scorer.plugin) if watch.sampling else scorer.plugin
+            scores = judge.score(self.state, pod, view)
             if scorer.normalizes:
                 if scores is not None or scorer.zero is None:
                     return None

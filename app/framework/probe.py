@@ -4,11 +4,12 @@ Extension points are always timed. Single plugins are timed in a sample of the c
 otherwise plugins are called directly.
 """
 
+import functools
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar, TypeVarTuple, cast
 
-from app.model.status import Code, Status, Unfinished
+from app.model.status import SUCCESS, Code, Status, Unfinished
 
 P = TypeVar("P")
 R = TypeVar("R")
@@ -98,14 +99,14 @@ class Stopwatch:
         self._proxies: Final[dict[int, _Timed]] = {}
         self._until_sample = probe.next_sample()
         #: Whether single plugins are timed now; never across an await.
-        self._sampling = False
+        self.sampling = False
 
     def point(self, point: str, run: Callable[[*A], R], /, *args: *A) -> R:
         """Runs an extension point; ``run`` gets its plugins from ``each`` or ``one``."""
         self._until_sample -= 1
         if not self._until_sample:
             self._until_sample = self._probe.next_sample()
-            self._sampling = True
+            self.sampling = True
         started = self._now()
         try:
             result = run(*args)
@@ -115,8 +116,10 @@ class Stopwatch:
             self._tell(point, _status_of(error, _ERROR), started)
             raise
         finally:
-            self._sampling = False
-        self._tell(point, _status_of(result), started)
+            self.sampling = False
+        told = point, _SUCCESS if result is None or result is SUCCESS else _status_of(result)
+        observe = self._observers.get(told) or self._observer(*told)
+        observe(self._now() - started)
         return result
 
     async def waiting_point(self, point: str, run: Awaitable[R]) -> R:
@@ -132,11 +135,11 @@ class Stopwatch:
 
     def each(self, plugins: Sequence[P]) -> Sequence[P]:
         """The plugins of a running extension point, or their proxies if this run is timed by plugin."""
-        return [self._proxy(p) for p in plugins] if self._sampling else plugins
+        return [self._proxy(p) for p in plugins] if self.sampling else plugins
 
     def one(self, plugin: P) -> P:
-        """The same for one plugin."""
-        return self._proxy(plugin) if self._sampling else plugin
+        """The same for one plugin; a caller that has many plugins looks first whether ``sampling``."""
+        return self._proxy(plugin) if self.sampling else plugin
 
     def each_waiting(self, plugins: Sequence[P]) -> Sequence[P]:
         """The same as ``each``, for an extension point run by ``waiting_point``."""
@@ -153,12 +156,13 @@ class Stopwatch:
         return cast("P", proxy)
 
     def _tell(self, point: str, status: str, started: float) -> None:
-        seconds = self._now() - started
-        observe = self._observers.get((point, status))
-        if observe is None:
-            observe = self._probe.extension_point(point, status, self._profile)
-            self._observers[point, status] = observe
-        observe(seconds)
+        observe = self._observers.get((point, status)) or self._observer(point, status)
+        observe(self._now() - started)
+
+    def _observer(self, point: str, status: str) -> Observe:
+        observe = self._probe.extension_point(point, status, self._profile)
+        self._observers[point, status] = observe
+        return observe
 
 
 class _Timed:
@@ -212,14 +216,22 @@ class _Timed:
         return tell
 
 
-def _status_of(result: object, otherwise: str = _SUCCESS) -> str:
+def _status_of(result: Any, otherwise: str = _SUCCESS) -> str:
     """The name of the code in the result of, or the exception from, an extension point or plugin."""
     if isinstance(result, tuple):
         result = result[0]
+    if _tells_nothing(type(result)):  # type: ignore[arg-type]  # a type has a hash
+        return otherwise
     if isinstance(result, Status):
         return _NAMES[result.code]
     status = getattr(result, "status", None)
     return _NAMES[status.code] if isinstance(status, Status) else otherwise
+
+
+@functools.cache
+def _tells_nothing(kind: type) -> bool:
+    """Whether no object of this type can be, or have, a status."""
+    return not (kind.__dictoffset__ or issubclass(kind, Status) or hasattr(kind, "status"))
 
 
 class Participation:

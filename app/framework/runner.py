@@ -261,9 +261,10 @@ class Framework:
         names: frozenset[str] | None = None
         narrowed_by: set[str] = set()
         refused: Status | None = None
-        one = self._watch.one
+        watch = self._watch
         for plugin, known in memo.pre_filters:
-            result = known or one(plugin).pre_filter(state, pod)
+            asked = watch.one(plugin) if watch.sampling else plugin
+            result = known or asked.pre_filter(state, pod)
             if result is SKIP:
                 skipping.append(plugin.NAME)
                 continue

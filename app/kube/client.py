@@ -6,6 +6,7 @@ connections are translated here (app.kube.errors).
 """
 
 import asyncio
+import functools
 import math
 import socket
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -40,6 +41,7 @@ from app.kube.errors import (
 )
 from app.kube.transport import JSON, Guard, Response
 from app.runtime.shortages import SHORTAGES
+from app.runtime.tasks import Places
 
 #: (method, status or 0 for no answer, seconds): called once per exchange.
 Observer = Callable[[str, int, float], None]
@@ -114,7 +116,7 @@ class KubeClient:
         self._bucket: Final = (
             TokenBucket(qps=limits.qps, burst=limits.burst) if limits.qps > 0 else None
         )
-        self._places: Final = asyncio.Semaphore(limits.exchanges)
+        self._places: Final = Places(limits.exchanges)
         self._observer: Final = observer
         self._failures: Final = failures
         self._credentials: Final = Credentials(connection, failures)
@@ -178,11 +180,15 @@ class KubeClient:
             credentials = await self._credentials.current()
             if self._bucket is not None:
                 await self._wait_for_token(self._bucket)
-            async with self._places:
+            if not self._places.take():
+                await self._places.wait()
+            try:
                 lines = credentials.lines("" if body is None else content_type, accept)
                 status, retry_after, content = await self._exchange(
                     method, target, body, lines, timeout or self._limits.timeout, guard
                 )
+            finally:
+                self._places.give_back()
             if status < 300:
                 return Response(status, content)
             error = error_from_response(method, path, status, content, retry_after)
@@ -211,24 +217,33 @@ class KubeClient:
         seconds: float,
         guard: Guard | None,
     ) -> "_Answer":
+        """One exchange. A connection that the server has closed is replaced if the method allows it."""
+
         def check() -> None:
             if guard is not None and not guard():
                 raise NotLeading(method, target.partition("?")[0])
 
-        check()
         pool, route = self._opened(), self._current_route()
         head = route.head(method, target[1:], lines, None if body is None else len(body))
-        request = _Request(method, head if body is None else head + body, check)
+        data = head if body is None else head + body
         started, progress = asyncio.get_running_loop().time(), Progress("")
+        once = functools.partial(_once, pool, route, method, data, started + seconds, progress)
         try:
-            answer = await _exchange(pool, route, request, started + seconds, progress)
+            try:
+                answer = await once(check)
+            except ConnectError:
+                raise
+            except _BROKEN:
+                if method not in _REPEATABLE:
+                    raise
+                answer = await once(check)
         except (HTTPError, TimeoutError, OSError) as err:
             self._observe(method, 0, started)
             _fail(method, target, err, sent=progress.sent)
         except asyncio.CancelledError:
             self._observe(method, 0, started)
             raise
-        self._observe(method, answer.status, started)
+        self._observe(method, answer[0], started)
         return answer
 
     def _observe(self, method: str, status: int, started: float) -> None:
@@ -350,63 +365,48 @@ class StreamedResponse:
         self._pool.drop(self._connection)
 
 
-class _Answer(NamedTuple):
-    """An answer, whatever its status; the body of an error is cut after MAX_ERROR_BODY bytes."""
-
-    status: int
-    #: The Retry-After header.
-    retry_after: str | None
-    body: bytes
-
-
-class _Request(NamedTuple):
-    """One request, encoded."""
-
-    method: str
-    data: bytes
-    #: Called right before the first byte is written to a connection. What it raises ends the exchange.
-    before_sending: Callable[[], None]
-
-
-async def _exchange(
-    pool: Pool, route: Route, request: _Request, deadline: float, progress: Progress
-) -> _Answer:
-    """Sends one request and reads the answer, until ``deadline`` in the loop's time.
-
-    A connection that the server has closed is replaced if the method allows it. Raises TimeoutError,
-    HTTPError (also for an answer that is too large), OSError.
-    """
-    if request.method in _REPEATABLE:
-        try:
-            return await _once(pool, route, request, deadline, progress)
-        except ConnectError:
-            raise
-        except _BROKEN:
-            pass
-    return await _once(pool, route, request, deadline, progress)
+#: An answer, whatever its status: the status, the Retry-After header, and the body; that of an error is cut after
+#: MAX_ERROR_BODY bytes.
+_Answer = tuple[int, str | None, bytes]
 
 
 async def _once(
-    pool: Pool, route: Route, request: _Request, deadline: float, progress: Progress
+    pool: Pool,
+    route: Route,
+    method: str,
+    data: bytes,
+    deadline: float,
+    progress: Progress,
+    check: Callable[[], None],
 ) -> _Answer:
-    connection = await pool.take(route, deadline)
+    """Sends one request (``data``) and reads the answer, until ``deadline`` in the loop's time.
+
+    ``check`` is called right before the first byte is written to a connection; what it raises ends the exchange.
+    Raises TimeoutError, HTTPError (also for an answer that is too large), OSError.
+    """
+    check()
+    connection = pool.kept(route, deadline)
+    dialled = connection is None
+    if connection is None:
+        connection = await pool.dialled(route, deadline)
     try:
-        request.before_sending()
+        if dialled:
+            check()
         progress.sent = True
-        connection.write((request.data,))
+        connection.write((data,))
         answer = _final(await connection.answer())
         if answer.status >= 300:
             body = await read_beginning(connection, MAX_ERROR_BODY)
             retry_after = answer.headers.get("Retry-After")
         else:
             retry_after = None
-            limit = MAX_READ if request.method == "GET" else MAX_WRITTEN
+            limit = MAX_READ if method == "GET" else MAX_WRITTEN
             body = await read_whole(connection, limit)
     except BaseException:
         pool.drop(connection)
         raise
     pool.give_back(route, connection)
-    return _Answer(answer.status, retry_after, body)
+    return answer.status, retry_after, body
 
 
 def _final(answer: Answer) -> Answer:

@@ -3,6 +3,7 @@
 It does no I/O; app.kube.events records here what was sent to the server.
 """
 
+import functools
 from typing import Final, Literal
 
 import msgspec
@@ -89,7 +90,7 @@ class Series(msgspec.Struct, eq=False):
 
     def collection(self, api: EventsApi) -> str:
         """The path it is created at."""
-        return f"{_ROOTS[api]}/namespaces/{path_segment(self.key.namespace)}/events"
+        return _collection(api, self.key.namespace)
 
     def path(self, api: EventsApi) -> str:
         """The path it is patched at."""
@@ -144,6 +145,11 @@ class Series(msgspec.Struct, eq=False):
 
     def _count(self) -> dict[str, object]:
         return {"count": self.count, "lastTimestamp": format_time(self.last)}
+
+
+@functools.lru_cache(1024)
+def _collection(api: EventsApi, namespace: str) -> str:
+    return f"{_ROOTS[api]}/namespaces/{path_segment(namespace)}/events"
 
 
 def truncate_note(note: str) -> str:

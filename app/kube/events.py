@@ -15,6 +15,7 @@ import asyncio
 import logging
 import re
 import uuid
+from collections import deque
 from collections.abc import Callable
 from itertools import islice
 from typing import Final
@@ -34,6 +35,7 @@ from app.kube.event_series import EventKey, EventsApi, ObjectRef, Series, trunca
 from app.kube.lookup import expect_object
 from app.kube.transport import STRATEGIC_MERGE_PATCH, Guard, Transport
 from app.model.budget import UNLIMITED, ByteBudget
+from app.runtime.tasks import Limiter, Places
 
 logger = logging.getLogger(__name__)
 
@@ -107,7 +109,11 @@ class EventRecorder:
         self._api: EventsApi | None = api
         self._may_write: Final = may_write
         self._budget: Final = budget or ByteBudget(UNLIMITED)
-        self._queue: Final[asyncio.Queue[Series]] = asyncio.Queue()
+        self._queue: Final[deque[Series]] = deque()
+        #: As many as there are series in the queue: a worker takes one, then the series.
+        self._turns: Final = Places(0)
+        #: Counts the series that are in the queue or being sent.
+        self._unsent: Final = Limiter()
         self._series: Final[dict[EventKey, Series]] = {}
         self._last_stamp = 0
         self._sent = self._dropped = self._failed = 0
@@ -168,10 +174,12 @@ class EventRecorder:
         if series.queued:
             return True
         places = WARNINGS if series.key.type == WARNING else QUEUE_SIZE
-        if self._queue.qsize() >= places:
+        if len(self._queue) >= places:
             self._dropped += 1
             return False
-        self._queue.put_nowait(series)
+        self._queue.append(series)
+        self._turns.give_back()
+        self._unsent.add(1)
         series.queued = True
         return True
 
@@ -213,7 +221,7 @@ class EventRecorder:
         self._hurried = True
         try:
             async with asyncio.timeout(seconds):
-                await self._queue.join()
+                await self._unsent.wait_until_idle()
         except TimeoutError:
             late = sum(series.queued for series in self._series.values())
             logger.warning("%d events were not sent in time", late)
@@ -225,7 +233,7 @@ class EventRecorder:
     def statistics(self) -> EventStatistics:
         """Figures for metrics and endpoints."""
         return EventStatistics(
-            self._queue.qsize(), len(self._series), self._sent, self._dropped, self._failed
+            len(self._queue), len(self._series), self._sent, self._dropped, self._failed
         )
 
     async def _discover(self) -> EventsApi:
@@ -245,17 +253,20 @@ class EventRecorder:
 
     async def _work(self, api: EventsApi, patience: float) -> None:
         while True:
-            series = await self._queue.get()
+            if not self._turns.take():
+                await self._turns.wait()
+            series = self._queue.popleft()
             try:
-                await self._wait_for_others(series, patience)
+                if self._busy():
+                    await self._wait_for_others(series, patience)
                 await self._tell(series, api)
             finally:
-                self._queue.task_done()
+                self._unsent.add(-1)
 
     async def _wait_for_others(self, series: Series, patience: float) -> None:
         """Waits while there is something more important to write, until the event is this old (seconds)."""
         while self._busy() and not self._hurried:
-            crowded = self._queue.qsize() > CROWD
+            crowded = len(self._queue) > CROWD
             if asyncio.get_running_loop().time() - series.heard_at >= (
                 PATIENCE if crowded else patience
             ):

@@ -16,6 +16,7 @@ request can take effect any more.
 """
 
 import asyncio
+import functools
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -462,6 +463,7 @@ def _failed(message: str) -> Status:
     return Status(Code.Error, (message,))
 
 
+@functools.lru_cache(1024)
 def _pods_path(namespace: str) -> str:
     return f"/api/v1/namespaces/{path_segment(namespace)}/pods"
 

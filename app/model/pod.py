@@ -28,14 +28,10 @@ class LabelSet(dict[str, str]):
 
     __slots__ = ("__weakref__",)
 
-    def __hash__(self) -> int:  # type: ignore[override]  # identity: equal sets are one object
-        return id(self)
-
-    def __eq__(self, other: object) -> bool:
-        return self is other
-
-    def __ne__(self, other: object) -> bool:
-        return self is not other
+    # By identity: equal sets are one object.
+    __hash__ = object.__hash__  # type: ignore[assignment]  # a dict has none
+    __eq__ = object.__eq__
+    __ne__ = object.__ne__
 
 
 class HostPort(msgspec.Struct, frozen=True):

@@ -7,7 +7,9 @@ group.
 import asyncio
 import logging
 import math
+from collections import deque
 from collections.abc import Callable, Coroutine, Generator
+from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 from app.model.clock import Clock
@@ -36,10 +38,11 @@ class Limiter:
 
     def add(self, delta: int) -> None:
         """Work has started (positive) or ended (negative)."""
-        before, self.count = self.count, self.count + delta
-        if (before < self._limit) is not self.has_room:
+        before, limit = self.count, self._limit
+        now = self.count = before + delta
+        if (before < limit) is not (now < limit):
             _switch(self._below_limit)
-        if (before == 0) is not (self.count == 0):
+        if (before == 0) is not (now == 0):
             _switch(self._idle)
 
     @property
@@ -54,6 +57,45 @@ class Limiter:
     async def wait_until_idle(self) -> None:
         """Returns when nothing is in progress."""
         await self._idle.wait()
+
+
+class Places:
+    """Places for ``count`` at once; who has waited longest gets the next one. As asyncio's Semaphore, without a
+    coroutine while there is room."""
+
+    def __init__(self, count: int) -> None:
+        self._free = count
+        self._waiting: Final[deque[asyncio.Future[None]]] = deque()
+
+    def take(self) -> bool:
+        """Takes a place if one is free; ``wait`` for one otherwise."""
+        if not self._free:
+            return False
+        self._free -= 1
+        return True
+
+    async def wait(self) -> None:
+        """Takes the next place that is given back."""
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.cancelled():
+                with suppress(ValueError):  # given back meanwhile, and passed over
+                    self._waiting.remove(turn)
+            else:  # it had got the place
+                self.give_back()
+            raise
+
+    def give_back(self) -> None:
+        """Gives a place back."""
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.cancelled():
+                turn.set_result(None)
+                return
+        self._free += 1
 
 
 def _switch(event: asyncio.Event) -> None:

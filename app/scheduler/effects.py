@@ -1,7 +1,7 @@
 """Carries out what plugins want done in the cluster (Effects), through the API server."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, Final, TypeVar
 
 from app.kube.errors import AlreadyExists, Conflict, KubeError
@@ -88,16 +88,16 @@ class ApiEffects:
             pod, kind="Normal", reason=reason, action=action, note=note, now=self.now()
         )
 
-    async def bind(
+    def bind(
         self,
         pod: Pod,
         node_name: str,
         *,
         labels: Mapping[str, str] = {},
         annotations: Mapping[str, str] = {},
-    ) -> Status:
+    ) -> Coroutine[Any, Any, Status]:
         added = {"labels": labels, "annotations": annotations}
-        return await self._writer.bind(
+        return self._writer.bind(
             pod.namespace, pod.name, pod.uid, node_name, self._before_binding, added
         )
 

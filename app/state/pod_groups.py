@@ -161,6 +161,8 @@ class PodGroups:
 
     def take_reduced(self) -> list[GroupKey]:
         """The groups that may have become incomplete since the last call."""
+        if not self._reduced:
+            return []
         reduced = [key for key in self._reduced if self.path_of(key.kind)]
         self._reduced.clear()
         return [key for key in reduced if not self.is_complete(key)]
@@ -205,7 +207,8 @@ class PodGroups:
 
     def members(self, key: GroupKey) -> GroupMembers:
         """The pods of a group; none if it is unknown."""
-        return self._members.get(key) or GroupMembers()
+        members = self._members.get(key)
+        return GroupMembers() if members is None else members
 
     def groups(self) -> Collection[GroupKey]:
         """All groups with pods."""

@@ -304,7 +304,20 @@ class SchedulerState:
                         self.queue.add(pod, now)
                     except Exception as error:  # noqa: BLE001 - as in ``_apply``
                         commands.append(self._refuse(Change(Pod, None, pod), error))
+            self._wake_mates(pods, now)
         return commands
+
+    def _wake_mates(self, pods: Mapping[str, Pod], now: float) -> None:
+        """Moves the pods that came with an earlier part of the list and waited for these ones, their mates."""
+        groups = self.cluster.pod_groups
+        if not groups.watched:
+            return
+        last = {groups.key_of(pod): pod for pod in pods.values() if not pod.node_name}
+        for key, pod in last.items():
+            if key is not None and groups.is_complete(key):
+                mates = groups.members(key).unscheduled.values()
+                if any(mate.key not in pods for mate in mates):
+                    self.queue.move_all(UNSCHEDULABLE_POD_ADD, None, pod, now)
 
     def _apply_pod(self, old: Pod | None, new: Pod | None, now: float) -> Sequence[Command]:
         if new is None:

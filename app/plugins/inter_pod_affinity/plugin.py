@@ -89,6 +89,8 @@ class InterPodAffinity(SteadySkip, OnlyNarrows, ByTraits):
         incoming = self._incoming.of(pod)
         if incoming.error:
             return unresolvable(f"parsing pod: {incoming.error}")
+        if incoming is NOTHING and not self._table.terms:
+            return SKIP
         labels = self._namespace_labels(pod)
         against = self._table.terms.matching(pod, labels).required_anti_affinity
         if not against and not incoming.affinity and not incoming.anti_affinity:
@@ -135,7 +137,8 @@ class InterPodAffinity(SteadySkip, OnlyNarrows, ByTraits):
         incoming = self._incoming.of(pod)
         if incoming.error:
             return Status(Code.Error, (f"failed to parse pod: {incoming.error}",))
-        if self._args.ignore_preferred_terms_of_existing_pods and not incoming.preferred:
+        ignores = self._args.ignore_preferred_terms_of_existing_pods or not self._table.terms
+        if ignores and not incoming.preferred:
             return SKIP
         matching = self._table.terms.matching(pod, self._namespace_labels(pod)).scoring
         if not matching and not incoming.preferred:

@@ -27,6 +27,9 @@ _KINDS: Final[Mapping[tuple[str, str], type[Named]]] = {
 }
 
 
+_NO_REQUIREMENTS: Final[tuple[dict[str, str], Selector]] = ({}, from_map({}))
+
+
 class DefaultSelectors:
     """The default selectors of pods; kept until the Services or the controller change."""
 
@@ -68,6 +71,8 @@ class DefaultSelectors:
 
     def _services(self, pod: Pod) -> tuple[dict[str, str], Selector]:
         """The joint requirements of all Services that select the pod."""
+        if not self._names:
+            return _NO_REQUIREMENTS
         kept = self._by_services.get(pod.labels, pod.namespace)
         if kept is None:
             pairs: dict[str, str] = {}

@@ -429,6 +429,8 @@ class SchedulingQueue:
         """
         if self._pending_events:
             return now
+        if len(self._pods) == len(self._active) + len(self._in_flight):
+            return None
         time = self._backoff.next_release_time()
         if oldest := self._waiting.unschedulable.oldest():
             deadline = oldest.timestamp + self._max_unschedulable_seconds

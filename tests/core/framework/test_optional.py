@@ -162,6 +162,7 @@ def test_a_promise_that_is_not_kept_is_found(kind, fault):
 #: Places where an attribute is looked for on something that is no plugin, and the proxy that passes every access on.
 ELSEWHERE = {
     ("framework/memo.py", "scores"),
+    ("framework/probe.py", "kind"),
     ("framework/probe.py", "result"),
     ("framework/probe.py", "self._plugin"),
     ("scheduler/group_algorithm.py", "self._effects"),
