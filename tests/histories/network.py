@@ -269,6 +269,14 @@ class Wire:
         route: Route,
         deadline: float,
     ) -> "Exchange":
+        exchange = self.take_kept(route, deadline)
+        if exchange is None:
+            async with asyncio.timeout_at(deadline):
+                await self.connect()
+            exchange = Exchange(self, deadline, kept=False)
+        return exchange
+
+    def take_kept(self, route: Route, deadline: float) -> "Exchange | None":
         if self._crashes != self._listener.crashes:
             self._crashes = self._listener.crashes
             self._kept.clear()
@@ -279,8 +287,7 @@ class Wire:
             self.network.faults.counts[AT_REST, "closed"] += 1
         if not kept:
             self._kept.clear()
-            async with asyncio.timeout_at(deadline):
-                await self.connect()
+            return None
         return Exchange(self, deadline, kept)
 
     async def connect(self) -> None:
