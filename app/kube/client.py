@@ -401,7 +401,12 @@ async def _once(
         else:
             retry_after = None
             limit = MAX_READ if method == "GET" else MAX_WRITTEN
-            body = await read_whole(connection, limit)
+            whole = connection.whole()
+            if whole is None or len(whole) > limit:
+                body = await read_whole(connection, limit)
+            else:
+                body = whole
+                connection.take_whole()
     except BaseException:
         pool.drop(connection)
         raise

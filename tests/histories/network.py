@@ -263,20 +263,21 @@ class Wire:
         #: Since when connections are at rest.
         self._kept: list[float] = []
         self._crashes = 0
+        self.now = asyncio.get_running_loop().time
 
     async def take(
         self,
         route: Route,
         deadline: float,
     ) -> "Exchange":
-        exchange = self.take_kept(route, deadline)
-        if exchange is None:
-            async with asyncio.timeout_at(deadline):
-                await self.connect()
-            exchange = Exchange(self, deadline, kept=False)
-        return exchange
+        return self.kept(route, deadline) or await self.dialled(route, deadline)
 
-    def take_kept(self, route: Route, deadline: float) -> "Exchange | None":
+    async def dialled(self, route: Route, deadline: float) -> "Exchange":
+        async with asyncio.timeout_at(deadline):
+            await self.connect()
+        return Exchange(self, deadline, kept=False)
+
+    def kept(self, route: Route, deadline: float) -> "Exchange | None":
         if self._crashes != self._listener.crashes:
             self._crashes = self._listener.crashes
             self._kept.clear()
@@ -373,6 +374,12 @@ class Exchange:
 
     def at_eof(self) -> bool:
         return not self._body and self._body_error is None
+
+    def whole(self) -> bytes | None:
+        return self._body if self._body and self._body_error is None else None
+
+    def take_whole(self) -> None:
+        self._body = b""
 
     async def readany(self) -> bytes:
         if not self._body and self._body_error is not None:
