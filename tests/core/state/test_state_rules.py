@@ -451,6 +451,22 @@ def test_a_deleted_pod_frees_a_nomination_that_was_never_written():
     assert (label, freed.nominated_node_name) == ("AssignedPodDelete", "node")
 
 
+def test_pods_of_a_list_wake_the_mates_that_came_with_an_earlier_part_of_it():
+    world, _ = grouped(2)
+    parts = [member("p"), make_pod("alone")], [member("q"), member("r")], [make_pod("other")]
+    for part in parts:
+        world.state.apply_new(Pod, {pod.key: pod for pod in part}, NOW)
+    # Once for the part that completes the group.
+    assert world.queue.heard == [("UnschedulablePodAdd", None, parts[1][1])]
+
+
+def test_pods_of_a_list_wake_nobody_while_their_group_is_not_complete():
+    world, _ = grouped(3)
+    for name in ("p", "q"):
+        world.state.apply_new(Pod, {f"ns/{name}": member(name)}, NOW)
+    assert world.queue.heard == []
+
+
 def test_a_pod_that_joins_a_group_while_it_is_assumed_does_not_count_there_before_it_is_bound():
     world, _ = grouped(2, WAITING, member("p"))
     members = world.state.cluster.pod_groups.members

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from app.runtime.clock import SystemClock, make_rng
-from app.runtime.tasks import EternalTaskEnded, spawn, spawn_eternal
+from app.runtime.tasks import EternalTaskEnded, Places, spawn, spawn_eternal
 
 
 async def for_ever():
@@ -70,6 +70,41 @@ async def test_the_work_of_a_task_that_is_cancelled_before_it_begins_is_closed(s
     async with asyncio.TaskGroup() as group:
         start(group, work, name="work").cancel()
     assert inspect.getcoroutinestate(work) == inspect.CORO_CLOSED
+
+
+async def test_who_has_waited_longest_gets_the_place_that_is_given_back():
+    async def wait(name):
+        await places.wait()
+        served.append(name)
+
+    places, served = Places(1), []
+    assert places.take()
+    assert not places.take()
+    async with asyncio.TaskGroup() as group:
+        waiting = [group.create_task(wait(name)) for name in "abc"]
+        await asyncio.sleep(0)
+        waiting[0].cancel()
+        places.give_back()  # before "a" has noticed
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert served == ["b"]
+        assert not places.take()
+        places.give_back()
+    assert served == ["b", "c"]
+    places.give_back()
+    assert places.take()
+    assert not places.take()
+
+
+async def test_a_place_is_given_on_by_who_is_cancelled_after_getting_it():
+    places = Places(0)
+    first, second = (asyncio.ensure_future(places.wait()) for _ in range(2))
+    await asyncio.sleep(0)
+    places.give_back()
+    first.cancel()
+    await second
+    assert first.cancelled()
+    assert not places.take()
 
 
 def test_the_clock_goes_forward():
