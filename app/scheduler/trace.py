@@ -1,9 +1,9 @@
 """The files of a recording: blocks of records, compressed, with checksums (docs/replay.md has the format).
 
 A file begins with MAGIC, whose last byte is the version. A block is its length (4 bytes, big endian), the CRC-32 of
-what follows, and a zstd frame with records, each a length (4 bytes) and an array in MessagePack. The first record of a
-file is its Header, then come a checkpoint (``Op.ROWS`` to ``Op.CHECKPOINT``) and what happened, in order. No length is
-believed before it is compared with a limit.
+what follows, and a zstd frame with records: a length (4 bytes) and, in MessagePack, a record, which is an array, or an
+array of records. The first record of a file is its Header, then come a checkpoint (``Op.ROWS`` to ``Op.CHECKPOINT``) and
+what happened, in order. No length is believed before it is compared with a limit.
 """
 
 import enum
@@ -23,10 +23,11 @@ MAGIC: Final = b"aiokube-trace\x00\x00\x01"
 #: How files are named: by number.
 SUFFIX: Final = ".aktrace"
 
-#: The largest block, compressed and not, in bytes, and the largest record.
+#: The largest block, compressed and not, in bytes, the largest record, and the largest array of records as written.
 MAX_COMPRESSED: Final = 8 << 20
 MAX_BLOCK: Final = 16 << 20
 MAX_RECORD: Final = 4 << 20
+MAX_GROUP: Final = 1 << 20
 _LEVEL: Final = 1
 _BLOCK_HEAD: Final = struct.Struct(">II")
 _LENGTH: Final = struct.Struct(">I")
@@ -181,10 +182,16 @@ def _records(path: Path, file: BinaryIO) -> Iterator[list[Any]]:
                 header = True
                 continue
             try:
-                yield _DECODER.decode(record)
+                decoded = _DECODER.decode(record)
             except (msgspec.DecodeError, RecursionError) as error:
                 text = f"{path}, block {number}: a record cannot be read: {error}"
                 raise TraceError(text) from error
+            if not (decoded and type(decoded[0]) is list):
+                yield decoded
+                continue
+            if any(type(each) is not list for each in decoded):
+                raise TraceError(f"{path}, block {number}: a record is no array")
+            yield from decoded
 
 
 def _block(where: str, head: bytes, file: BinaryIO) -> Iterator[bytes]:

@@ -77,6 +77,7 @@ def test_every_decision_is_as_recorded_twice(folders):
 
 def test_files_of_bounded_size_can_be_read_alone(tmp_path, monkeypatch):
     monkeypatch.setattr(recording, "BLOCK_BYTES", 2000)
+    monkeypatch.setattr(recording, "GROUP_RECORDS", 20)
     folders = recorded(tmp_path, SEEDS[:3], monkeypatch, file_bytes=3000, max_files=5)
     several = [folder for folder in folders if len(files_of(folder)) > 2]
     assert several
@@ -177,6 +178,9 @@ def packed(plain):
     return zstandard.ZstdCompressor().compress(plain)
 
 
+HEADER = trace.Header("0", CONFIG, "1.36", [], 300.0, 0.0, first=True)
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [
@@ -199,6 +203,14 @@ def test_other_files(tmp_path, content, said):
         again(file)
     result = CliRunner().invoke(command, [str(file)])
     assert (result.exit_code, result.output.startswith("Error: ")) == (2, True)
+
+
+def test_an_array_of_records_has_only_records(tmp_path):
+    file = tmp_path / "a.aktrace"
+    writer = BlockWriter(file)
+    writer.write([msgspec.msgpack.encode(each) for each in (HEADER, [["n", "x"], 1])])
+    writer.close()
+    assert "a record is no array" in again(file).incomplete
 
 
 def test_an_empty_folder(tmp_path):
@@ -297,9 +309,6 @@ class Clock:
     wall = steady = monotonic
 
 
-HEADER = trace.Header("0", CONFIG, "1.36", [], 300.0, 0.0, first=True)
-
-
 def started(folder, **limits):
     """A recorder of a state with one node."""
     full = FullState()
@@ -319,6 +328,7 @@ def test_a_slow_disk_loses_records_and_says_so(tmp_path, monkeypatch, caplog):
 
     monkeypatch.setattr(BlockWriter, "write", slowly)
     monkeypatch.setattr(recording, "BLOCK_BYTES", 100)
+    monkeypatch.setattr(recording, "GROUP_RECORDS", 10)
     recorder = started(tmp_path)
     for number in range(2000):
         recorder.add(Op.DONE, f"pod-{number}")
@@ -342,6 +352,7 @@ def test_a_full_disk_is_no_fault_of_the_scheduler(tmp_path, monkeypatch, caplog)
 
     monkeypatch.setattr(BlockWriter, "write", full)
     monkeypatch.setattr(recording, "BLOCK_BYTES", 100)
+    monkeypatch.setattr(recording, "GROUP_RECORDS", 10)
     recorder = started(tmp_path)
     for number in range(500):
         recorder.add(Op.DONE, f"pod-{number}")
@@ -361,6 +372,33 @@ def test_a_record_that_is_too_large_is_a_gap(tmp_path, caplog):
     recorder.add(Op.DONE, "later")
     recorder.end()
     assert [next(iter(read_records(file)))[0].gap for file in files_of(tmp_path)] == [False, True]
+
+
+def test_records_that_are_large_together_are_written_one_by_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(recording, "MAX_GROUP", 1000)
+    recorder = started(tmp_path)
+    for number in range(50):
+        recorder.add(Op.DONE, f"pod-{number}" + "x" * 40)
+    recorder.end()
+    found = [record[1] for record in read_records(files_of(tmp_path)[0]) if record[0] == Op.DONE]
+    assert found == [f"pod-{number}" + "x" * 40 for number in range(50)]
+
+
+def test_a_record_that_cannot_be_encoded_is_a_gap_from_there_on(tmp_path):
+    recorder = started(tmp_path)
+    assert recorder.open()
+    for uid in ("before", 2**70, "after"):
+        recorder.append((Op.DONE.value, uid))
+    recorder.add(Op.DONE, "then")
+    recorder._gather()
+    recorder.add(Op.DONE, "later")
+    recorder.end()
+    done = [
+        [record[1] for record in read_records(file) if record[0] == Op.DONE]
+        for file in files_of(tmp_path)
+    ]
+    assert done == [["before"], ["later"]]
+    assert recorder.dropped == 3
 
 
 # ---------------------------------------------------------------- what a replay has to know
