@@ -74,7 +74,7 @@ def is_for_group(claim: ResourceClaim, name: str) -> bool:
 
 
 def shared_by_group(pod: Pod, group: PodGroup, claims: Sequence[ResourceClaim]) -> frozenset[int]:
-    """The indexes of those of the pod's claims that are its group's: the group has the same entry. Raises ClaimProblem."""
+    """The indexes of the pod's claims that are its group's: the group has the same entry. Raises ClaimProblem."""
     entries = group.spec.resource_claims or ()
     for entry in entries:
         if entry.resource_claim_name is None and entry.resource_claim_template_name is None:
@@ -196,8 +196,8 @@ class PodResourceClaims:
         """``extended`` is the claim for ``resources``, the extended resources that the pod requests.
 
         ``selectors`` match the nodes that reach the allocated claims, by the claim's index. ``shared`` has the
-        allocations in flight for other pods of the pod's group. ``user`` is the pod, ``group`` the one with which it may share
-        claims, and ``of_group`` are the indexes of those that it does share.
+        allocations in flight for other pods of the pod's group. ``user`` is the pod, ``group`` the one with which it
+        may share claims, and ``of_group`` are the indexes of those that it does share.
         """
         #: The claims of the spec, then the one for extended resources. Replaced by newer versions when they are
         #: written.

@@ -53,7 +53,7 @@ from app.sim.store import Key, Object, StoreChange
 
 Purpose = tuple[str, str]
 """(uid of a pod or a group, its entry) for which a claim is created."""
-Work = tuple[Kind, Key]
+Item = tuple[Kind, Key]
 """A pod, a group or a claim."""
 
 _GATE: Final = "DRAWorkloadResourceClaims"
@@ -62,7 +62,7 @@ _LONGEST_BASE: Final = 57
 """Of a generated name, without the hyphen and the five characters at its end."""
 
 
-class ResourceClaimController(Controller[Work]):
+class ResourceClaimController(Controller[Item]):
     """Its keys are pods, groups and claims, each with its kind."""
 
     def __init__(self, api: Api) -> None:
@@ -84,7 +84,7 @@ class ResourceClaimController(Controller[Work]):
         """claim -> the pods that name it."""
         self._created: dict[Purpose, Key] = {}
         """The claims that were created from templates."""
-        self._waiting: dict[Key, dict[Work, None]] = {}
+        self._waiting: dict[Key, dict[Item, None]] = {}
         """template that does not exist -> the pods and groups that wait for it."""
 
     # ------------------------------------------------------------ changes
@@ -156,7 +156,7 @@ class ResourceClaimController(Controller[Work]):
         elif self._groups is not None:
             self.enqueue((self._groups, key))
 
-    def reconcile(self, key: Work) -> None:
+    def reconcile(self, key: Item) -> None:
         kind, name = key
         record = self._api.find(kind, *name)
         if record is None:
@@ -262,8 +262,8 @@ class ResourceClaimController(Controller[Work]):
         return self._api.write_status(kind, owner, status).value
 
     def _reserve_all(self, pod: Object, group: Object | None) -> None:
-        """Reserves the claims of a bound pod, the shared ones for its group. A scheduler does that itself; pods can also
-        be bound without one."""
+        """Reserves the claims of a bound pod, the shared ones for its group. A scheduler does that itself; pods can
+        also be bound without one."""
         namespace = pod["metadata"]["namespace"]
         shared = _entries(group)
         of_group = {claim_name(pod, each) for each in _entries(pod) if each in shared}
