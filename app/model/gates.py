@@ -74,7 +74,7 @@ NodeDeclaredFeatures                          beta+   GA+!    GA+!    on
 NodeInclusionPolicyInPodTopologySpread        GA+!    GA+!    GA+!    on
 NominatedNodeNameForExpectation               beta+   beta+   beta+   on
 OpportunisticBatching                         beta+   beta+   beta+   same
-PodGroupPreemptionPolicy                      .       alpha-  alpha-  off
+PodGroupPreemptionPolicy                      .       alpha-  alpha-  either
 PodLevelResources                             beta+   beta+   beta+   on
 PodObservedGenerationTracking                 GA+!    GA+!    GA+!    on
 PodSchedulingReadiness                        GA+!    GA+!    .       on

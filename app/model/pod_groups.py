@@ -17,6 +17,8 @@ from app.model.pod import Pod
 GROUP_LABEL: Final = "scheduling.x-k8s.io/pod-group"
 #: The feature gate with which pods share the claims of their group (KEP-5729).
 CLAIMS: Final = "DRAWorkloadResourceClaims"
+#: The feature gate with which a group says whether its pods preempt.
+POLICIES: Final = "PodGroupPreemptionPolicy"
 
 _Count = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
 
@@ -77,6 +79,8 @@ class PodGroupSpec(ObjectStruct, frozen=True):
     scheduling_policy: GroupPolicy = GroupPolicy()
     disruption_mode: str | DisruptionMode | None = None
     priority: int | None = None
+    #: Read with the feature gate POLICIES.
+    preemption_policy: str | None = None
     #: Read with the feature gate TopologyAwareWorkloadScheduling.
     scheduling_constraints: GroupConstraints | None = None
     #: The claims that the group's pods share, each as pods name it; read with the feature gate CLAIMS.

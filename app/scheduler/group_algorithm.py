@@ -68,6 +68,12 @@ _PRIORITIES: Final = (
 _POLICIES: Final = (
     "all pods in a single pod group should have the same preemption policy, got {} and {}"
 )
+#: With the gate PodGroupPreemptionPolicy.
+_OWN_POLICY: Final = (
+    "all pods in a single pod group should have the same preemption policy as the pod group's preemption policy, "
+    "got {} and {}"
+)
+_PREEMPTS: Final = "PreemptLowerPriority"
 
 
 class _HeldEffects:
@@ -277,8 +283,13 @@ class GroupAlgorithm:
         for pod in pods:
             if pod.priority != group.priority:
                 raise GroupFault(_PRIORITIES.format(pod.priority, group.priority))
-        policies = sorted({pod.spec.preemption_policy or "PreemptLowerPriority" for pod in pods})
-        if len(policies) > 1:
+        policies = sorted({pod.spec.preemption_policy or _PREEMPTS for pod in pods})
+        if self._groups.policies and isinstance(group, PodGroup):
+            own = group.spec.preemption_policy or _PREEMPTS
+            other = next((policy for policy in policies if policy != own), None)
+            if other is not None:
+                raise GroupFault(_OWN_POLICY.format(other, own))
+        elif len(policies) > 1:
             raise GroupFault(_POLICIES.format(*policies[:2]))
 
     def _start_search(self) -> PlacementSearch | None:

@@ -25,7 +25,7 @@ from app.model.devices import ResourceClaim
 from app.model.features import Rule, as_features
 from app.model.objects import Namespace, Node
 from app.model.pod import Pod
-from app.model.pod_groups import GroupKey, LabelledPodGroup, PodGroup
+from app.model.pod_groups import POLICIES, GroupKey, LabelledPodGroup, PodGroup
 from app.observe.metrics import gauges
 from app.observe.metrics.series import BETA, MetricFamilies
 from app.observe.pod_events import PodEvents
@@ -268,6 +268,7 @@ class Scheduler:
         }
         pod_groups = self.state.cluster.pod_groups
         pod_groups.topology = _TOPOLOGY in features
+        pod_groups.policies = POLICIES in features
         for model, informer in others.items():
             if model is PodGroup or model is LabelledPodGroup:
                 pod_groups.watch(model, informer.served)

@@ -50,6 +50,8 @@ class PodGroups:
             lister.follow(functools.partial(self._note_group, kind))
         #: Whether topology constraints count (the feature gate TopologyAwareWorkloadScheduling).
         self.topology = False
+        #: Whether groups have a preemption policy of their own (the feature gate PodGroupPreemptionPolicy).
+        self.policies = False
         #: Whether any kind of groups is watched.
         self.watched = False
         #: The gate with which ``preempt_whole`` was called; None if it was not.
@@ -77,7 +79,7 @@ class PodGroups:
 
     def follow(self, other: "PodGroups") -> None:
         """From now on preemption and topology constraints are as in ``other`` now. No group may exist yet."""
-        self.topology = other.topology
+        self.topology, self.policies = other.topology, other.policies
         if other.whole_gate is not None:
             self.preempt_whole(gate=other.whole_gate)
 

@@ -826,7 +826,7 @@ KINDS: tuple[Kind, ...] = (
     _kind(
         "PodGroup", "scheduling.k8s.io/v1alpha2", "podgroups", GROUPS[:2],
         {
-            "spec": must(Obj({"schedulingPolicy": must(Obj({}, one_of={"basic": Obj({}), "gang": Obj({"minCount": must(Number(1, 2**31 - 1))})})), "schedulingConstraints": rare(Obj({"topology": often(List(Obj({"key": must(LABEL_KEY)}), 1))})), "disruptionMode": rare(Leaf(("Pod", "PodGroup"), _ODD_TEXT)), "priority": rare(INT32), "resourceClaims": rare(CLAIMS_OF)})),
+            "spec": must(Obj({"schedulingPolicy": must(Obj({}, one_of={"basic": Obj({}), "gang": Obj({"minCount": must(Number(1, 2**31 - 1))})})), "schedulingConstraints": rare(Obj({"topology": often(List(Obj({"key": must(LABEL_KEY)}), 1))})), "disruptionMode": rare(Leaf(("Pod", "PodGroup"), _ODD_TEXT)), "priority": rare(INT32), "preemptionPolicy": rare(Leaf(("Never", "PreemptLowerPriority"), _ODD_TEXT)), "resourceClaims": rare(CLAIMS_OF)})),
             "status": rare(Obj({"conditions": List(GROUP_CONDITION, 2), "resourceClaimStatuses": rare(CLAIM_STATUSES)})),
         },
         namespaced=True,

@@ -26,7 +26,7 @@ from app.model.budget import ByteBudget
 from app.model.features import Features
 from app.model.objects import PodSpec
 from app.model.pod import PodTemplate
-from app.model.pod_groups import CLAIMS, LabelledPodGroup
+from app.model.pod_groups import CLAIMS, POLICIES, LabelledPodGroup
 from app.model.requests import CPU
 from app.model.selectors import Labels
 from app.observe.events import AttemptFailed, ByType, NodeSelected, PodBound, VictimEvicted
@@ -187,7 +187,12 @@ class _Model:
         if path is None:
             return NO_FEATURES
         gates = {"GenericWorkload", "GangScheduling"} | set(self._story.header.gates)
-        known = {"TopologyAwareWorkloadScheduling", "WorkloadAwarePreemption", CLAIMS} & gates
+        known = {
+            "TopologyAwareWorkloadScheduling",
+            "WorkloadAwarePreemption",
+            CLAIMS,
+            POLICIES,
+        } & gates
         version = path.removeprefix("/apis/").rpartition("/")[0]
         served = frozenset({"GenericWorkload", "GangScheduling", *known})
         return ServedFeatures(gates=served, versions=frozenset({version}))

@@ -21,7 +21,7 @@ from app.framework.interface import CycleState
 from app.model.features import Features
 from app.model.objects import Named, Node, ObjectMeta, PodSpec
 from app.model.pod import LabelSet, Pod, PodTemplate
-from app.model.pod_groups import LabelledPodGroup, PodGroup
+from app.model.pod_groups import POLICIES, LabelledPodGroup, PodGroup
 from app.model.pod_groups_v1alpha2 import WHOLE_PREEMPTION
 from app.plugins.registry import capabilities
 from app.scheduler import kinds
@@ -136,6 +136,7 @@ class World:
         if kinds.GROUP_GATES[0] in features:
             groups.preempt_whole(gate=WHOLE_PREEMPTION in features)
         groups.topology = "TopologyAwareWorkloadScheduling" in features
+        groups.policies = POLICIES in features
         for kind in (PodGroup, LabelledPodGroup):
             if kind.__name__ in header.groups:
                 path = header.groups[kind.__name__]

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from app.framework.testing import make_object, make_pod
+from app.model.features import Features
 from app.model.pod import Pod
 from app.model.pod_groups import PodGroup
 from tests.shell.scheduler.test_group_cycle import bindings, evictions
@@ -134,6 +135,30 @@ async def test_pods_that_are_not_alike_are_not_scheduled(fields, text):
         told = f"all pods in a single pod group should have {text}"
         assert conditions(world) == [("PodGroupInitiallyScheduled", "SchedulerError", told)]
         assert not bindings(world)
+
+
+@pytest.mark.parametrize(
+    ("own", "others", "text"),
+    [
+        ("Never", {"preemptionPolicy": "Never"}, ""),
+        ("PreemptLowerPriority", {}, ""),
+        (None, {}, ""),
+        ("Never", {}, "got PreemptLowerPriority and Never"),
+        (None, {"preemptionPolicy": "Never"}, "got Never and PreemptLowerPriority"),
+    ],
+)
+async def test_pods_have_the_preemption_policy_of_their_group(own, others, text):
+    features = Features.of("1.37", {"GenericWorkload", "PodGroupPreemptionPolicy"})
+    async with running("a", features=features) as world:
+        world.serve_groups("v1beta1")
+        gang(world, 2, **({"preemptionPolicy": own} if own else {}))
+        for name in ("p0", "p1"):
+            world.add(pod(name, **others))
+        await world.run_for(0.5)
+        start = "all pods in a single pod group should have the same preemption policy as the pod group's"
+        told = [message for _, reason, message in conditions(world) if reason == "SchedulerError"]
+        assert told == ([f"{start} preemption policy, {text}"] if text else [])
+        assert len(bindings(world)) == (0 if text else 2)
 
 
 async def test_pods_of_the_older_version_may_differ():
