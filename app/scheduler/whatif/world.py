@@ -60,17 +60,17 @@ from app.wire.extender_v1 import FilterAnswer, Victims
 log = logging.getLogger(__name__)
 
 #: The part of the time that questions take while pods wait and the event loop has none to spare.
-_SHARE_WHEN_BUSY: Final = 0.004
+_SHARE_WHEN_BUSY: Final = 0.008
 #: Seconds after which a question has its turn, however much time questions have taken.
 LONGEST_WAIT: Final = 30.0
 #: Seconds of work that a question does at once, even if it owes them.
 _AT_ONCE: Final = 0.3
-#: It has none if other tasks take more than so much of the time that a question has worked (SLICE at most), as soon as
-#: it pauses.
-_SPARE: Final = 0.75
+#: The event loop has time to spare if one of so many turns of it takes no longer than so many seconds.
+_TURNS: Final = 8
+_EMPTY_TURN: Final = 0.0002
 #: If it has, while pods wait, questions rest so many times as long as they work.
 _RESTS: Final = 3
-#: Seconds between two looks whether the event loop has time.
+#: Seconds between two looks whether pods still wait.
 _LOOK: Final = 0.05
 #: Attempts of one question at most, for each of its pods: one that others keep waking is not tried for ever.
 _ATTEMPTS: Final = 20
@@ -86,9 +86,9 @@ class GivenUp(BaseException):
 class Pace(Limiter):
     """Gives way to the scheduler: a question lets it run every SLICE seconds.
 
-    While pods wait for it, questions take a part of the time that the event loop has to spare, as when bindings wait for
-    the API server. If it has none, they get a small share, and one has its turn at least every LONGEST_WAIT seconds, as
-    pods may wait without end.
+    While pods wait for it, questions take a part of the time in which the event loop has nothing else to do, as when
+    bindings wait for the API server. If there is none, they get a small share, and one has its turn at least every
+    LONGEST_WAIT seconds, as pods may wait without end.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class Pace(Limiter):
         while self._waiting() and now < self._due:
             if now >= ends:
                 raise TimeoutError
-            if reads and not await self._busy(SLICE):
+            if reads and not await self._busy():
                 return
             await asyncio.sleep(max(0.0, min(_LOOK, ends - now, self._due - now)))
             now = self._clock.monotonic()
@@ -147,7 +147,7 @@ class Pace(Limiter):
     async def end(self) -> None:
         """The question has ended."""
         work = self._worked() - self._before
-        if await self._busy(work):
+        if await self._busy():
             self._owed += work
         self._due = self._clock.monotonic() + min(LONGEST_WAIT, self._owed / _SHARE_WHEN_BUSY)
 
@@ -165,7 +165,7 @@ class Pace(Limiter):
         """Lets other tasks run, for as long as the question has to rest. Raises GivenUp."""
         self._check()
         work = self._worked() - self._before
-        if await self._busy(work):
+        if await self._busy():
             self._owed += work
             await self._rest_from_owed()
         elif self._waiting():
@@ -194,7 +194,7 @@ class Pace(Limiter):
                 self._check()
             if self._clock.monotonic() - self._began > SLICE:
                 work = self._worked() - self._before
-                if await self._busy(work):
+                if await self._busy():
                     self._owed += work
                     self._ahead += work
                 self._resume()
@@ -203,14 +203,16 @@ class Pace(Limiter):
         if self._clock.monotonic() >= self._ends or self._gone():
             raise GivenUp
 
-    async def _busy(self, work: float) -> bool:
-        """Lets other tasks run after so many seconds of work. Whether pods wait, and there is no time to spare."""
+    async def _busy(self) -> bool:
+        """Lets other tasks run until they have nothing to do. Whether pods wait, and that does not come soon."""
         began = self._clock.monotonic()
-        await asyncio.sleep(0)
-        if not self._waiting():
-            return False
-        await asyncio.sleep(0)  # pods may just have come, and the scheduler has not run yet
-        return self._waiting() and self._clock.monotonic() - began > _SPARE * min(work, SLICE)
+        for _ in range(_TURNS):
+            await asyncio.sleep(0)
+            waiting, ended = self._waiting(), self._clock.monotonic()
+            if not waiting or ended - began < _EMPTY_TURN:
+                return False
+            began = ended
+        return True
 
 
 class Failed(msgspec.Struct, frozen=True):

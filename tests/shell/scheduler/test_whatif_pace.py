@@ -56,8 +56,8 @@ async def questions(clock, pace, seconds):
     return answered
 
 
-async def test_a_busy_scheduler_gives_a_share_of_four_thousandths():
-    assert 35 <= await questions(*pace_of(BUSY), 100.0) <= 45  # of 10 ms each
+async def test_a_busy_scheduler_gives_a_share_of_eight_thousandths():
+    assert 70 <= await questions(*pace_of(BUSY), 100.0) <= 90  # of 10 ms each
 
 
 async def test_a_scheduler_that_waits_for_others_itself_gives_a_quarter():
@@ -76,7 +76,7 @@ async def test_short_questions_are_counted_too():
     await pace.end()
     began = clock.monotonic()
     await pace.turn(60.0, reads=False)
-    assert 0.2 < clock.monotonic() - began < 0.4
+    assert 0.1 < clock.monotonic() - began < 0.3
 
 
 async def test_the_next_question_begins_as_soon_as_no_pod_waits():
@@ -111,7 +111,7 @@ async def test_a_long_question_rests_until_it_keeps_the_share_again():
     clock, pace = pace_of(BUSY)
     began = clock.monotonic()
     await work(clock, pace, 0.34)
-    assert 9.0 < clock.monotonic() - began < 11.0  # 0.04 s beyond 0.3 s
+    assert 4.5 < clock.monotonic() - began < 5.5  # 0.04 s beyond 0.3 s
 
 
 async def test_a_rest_ends_with_the_question_or_when_nobody_waits_for_it():
@@ -152,9 +152,9 @@ async def test_following_is_done_at_once_and_owed():
     pace.begin(60.0)
     began = clock.monotonic()
     await pace.through(steps())
-    assert clock.monotonic() - began < 1.0
+    assert clock.monotonic() - began < 1.5
     clock.worked += 0.003
     await pace.wait_for_room()
-    assert clock.monotonic() - began < 1.1
+    assert clock.monotonic() - began < 1.6
     await pace.end()
     assert pace.until_turn > 29.0
