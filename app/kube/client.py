@@ -226,7 +226,7 @@ class KubeClient:
         pool, route = self._opened(), self._current_route()
         head = route.head(method, target[1:], lines, None if body is None else len(body))
         data = head if body is None else head + body
-        started, progress = asyncio.get_running_loop().time(), Progress("")
+        started, progress = pool.now(), Progress("")
         once = functools.partial(_once, pool, route, method, data, started + seconds, progress)
         try:
             try:
@@ -238,17 +238,17 @@ class KubeClient:
                     raise
                 answer = await once(check)
         except (HTTPError, TimeoutError, OSError) as err:
-            self._observe(method, 0, started)
+            self._observe(method, 0, pool.now() - started)
             _fail(method, target, err, sent=progress.sent)
         except asyncio.CancelledError:
-            self._observe(method, 0, started)
+            self._observe(method, 0, pool.now() - started)
             raise
-        self._observe(method, answer[0], started)
+        self._observe(method, answer[0], pool.now() - started)
         return answer
 
-    def _observe(self, method: str, status: int, started: float) -> None:
+    def _observe(self, method: str, status: int, seconds: float) -> None:
         if self._observer is not None:
-            self._observer(method, status, asyncio.get_running_loop().time() - started)
+            self._observer(method, status, seconds)
 
     def _current_route(self) -> Route:
         """The route to the server, with the current identity."""
@@ -269,7 +269,7 @@ class KubeClient:
         return self._pool
 
     async def _wait_for_token(self, bucket: TokenBucket) -> None:
-        delay = bucket.take(asyncio.get_running_loop().time())
+        delay = bucket.take(self._opened().now())
         if delay <= 0.0:
             return
         try:

@@ -1,6 +1,7 @@
 """Keeps a client's credentials current: request headers and TLS settings of an identity that is renewed."""
 
 import asyncio
+import functools
 import logging
 import ssl
 from typing import Final
@@ -90,13 +91,18 @@ class Credentials:
         #: See Route; True also means a server without TLS.
         self.tls: ssl.SSLContext | bool = True
 
+    @functools.cached_property
+    def _loop(self) -> asyncio.AbstractEventLoop:
+        """The event loop, which is looked up once: that takes a system call."""
+        return asyncio.get_running_loop()
+
     async def load(self) -> None:
         """Loads the credentials for the first time. Raises ConnectionSettingsError."""
         self._adopt(await self._connection.identify())
 
     async def current(self) -> Presented:
         """The current identity. A failed renewal is logged and tried again later; the old identity stays in use."""
-        now = asyncio.get_running_loop().time()
+        now = self._loop.time()
         if self._authorities.changed(now):
             self._reload_authorities(now)
         if now >= self._due:

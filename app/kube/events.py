@@ -12,6 +12,7 @@ but Preempted and Scheduled are sent only once.
 """
 
 import asyncio
+import functools
 import logging
 import re
 import uuid
@@ -124,6 +125,11 @@ class EventRecorder:
         """Lets events wait for some time while ``busy`` says that there is something more important to write."""
         self._busy = busy
 
+    @functools.cached_property
+    def _loop_time(self) -> Callable[[], float]:
+        """The time of the event loop, which is looked up once: that takes a system call."""
+        return asyncio.get_running_loop().time
+
     # ------------------------------------------------------------ recording
 
     def record(
@@ -141,7 +147,7 @@ class EventRecorder:
         """Records one occurrence at ``now`` (seconds since the epoch). Never waits; drops the event if the queue is
         full."""
         key = EventKey(regarding, related, type, reason, action, reporting_controller)
-        loop_time = asyncio.get_running_loop().time()
+        loop_time = self._loop_time()
         series = self._series.get(key)
         if series is None:
             series = Series(key, self._name(regarding.name, now), truncate_note(note), now)
@@ -267,9 +273,7 @@ class EventRecorder:
         """Waits while there is something more important to write, until the event is this old (seconds)."""
         while self._busy() and not self._hurried:
             crowded = len(self._queue) > CROWD
-            if asyncio.get_running_loop().time() - series.heard_at >= (
-                PATIENCE if crowded else patience
-            ):
+            if self._loop_time() - series.heard_at >= (PATIENCE if crowded else patience):
                 break
             await asyncio.sleep(LOOK)
 

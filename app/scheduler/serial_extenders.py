@@ -12,6 +12,7 @@ A pod that has to wait stays in the activeQ, in the lane of the pods with the sa
 """
 
 import asyncio
+import functools
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeAlias
@@ -132,13 +133,18 @@ class SerialGate:
         self._unanswered: Final = {e.name for e in filters if e.ignorable} & self._observed
         self._timers: Final[dict[str, asyncio.TimerHandle]] = {}
 
+    @functools.cached_property
+    def _now(self) -> Callable[[], float]:
+        """The time of the event loop, which is looked up once: that takes a system call."""
+        return asyncio.get_running_loop().time
+
     def gate(self, *, room: bool) -> Admits | None:
         """Which active pods may be tried now, None for all; without ``room`` only those without extenders.
 
         A pod that has to wait, or a group, is not overtaken by later pods that need the same extender.
         """
         closed = self._serial & self._attempts.keys()
-        now = asyncio.get_running_loop().time()
+        now = self._now()
         left = {places: places.left(now) for places in self._places}
         if room and not closed and min(left.values(), default=1) > 0:
             return None  # the first pod need not wait, and no other one is asked for
@@ -181,7 +187,7 @@ class SerialGate:
 
     def has_room(self, lane: Lane) -> bool:
         """Whether an attempt may begin at the servers of this lane."""
-        now, places = asyncio.get_running_loop().time(), self._places_of(lane)
+        now, places = self._now(), self._places_of(lane)
         if all(each.left(now) > 0 for each in places):
             return True
         for each in places:
@@ -232,7 +238,7 @@ class SerialGate:
                 del self._attempts[name]
                 if name in self._timers:
                     self._timers.pop(name).cancel()
-        now = asyncio.get_running_loop().time()
+        now = self._now()
         for places in self._places_of(lane):
             places.give_back(now)
         if not lane.isdisjoint(self._serial):
