@@ -53,6 +53,7 @@ class Rule(enum.StrEnum):
     ConfigOnce = "config-once"
     NamedDevices = "named-devices"
     NamedRequests = "named-requests"
+    CapacityErrors = "capacity-errors"
     BindMountOptions = "bind-mount-options"
     QueuedEntities = "queued-entities"
     DeviceTaintRules = "device-taint-rules"
@@ -149,6 +150,11 @@ RULES: Final[Mapping[Rule, RuleFacts]] = {
     Rule.NamedDevices: RuleFacts("1.37", "the error of a device selector names the device"),
     Rule.NamedRequests: RuleFacts(
         "1.37", "the error of a claim for too many devices names the request"
+    ),
+    Rule.CapacityErrors: RuleFacts(
+        "1.37",
+        "an amount of a device's capacity that cannot be rounded within 64 bits, or is negative, is an error of the claim",
+        ("DynamicResources",),
     ),
     Rule.BindMountOptions: RuleFacts(
         "1.37",

@@ -423,6 +423,18 @@ def named_requests(features: Features) -> str:
     return str(raised.value)
 
 
+def capacity_errors(features: Features) -> str:
+    """A request for 2^63 - 1 of a capacity that is given in steps of 1Gi."""
+    steps = {"default": "1Gi", "validRange": {"min": "1Gi", "step": "1Gi"}}
+    device = {"name": "d", "capacity": {"memory": {"value": "8Gi", "requestPolicy": steps}}}
+    amount = {"requests": {"memory": str(2**63 - 1)}}
+    cluster = with_devices(features, [device], requests=[asked(capacity=amount)])
+    try:
+        return feasible(cluster, CLAIMING)
+    except SchedulingError as error:
+        return str(error)
+
+
 def bind_mount_options(features: Features) -> str:
     """A container with a mount that has an option; the node does not declare that its kubelet knows such options."""
     one = pod("p", volumes=[{"name": "tmp", "emptyDir": {}}])
@@ -508,6 +520,7 @@ SCENARIOS: dict[Rule, Callable[[Features], str]] = {
     Rule.ConfigOnce: config_once,
     Rule.NamedDevices: named_devices,
     Rule.NamedRequests: named_requests,
+    Rule.CapacityErrors: capacity_errors,
     Rule.BindMountOptions: bind_mount_options,
     Rule.QueuedEntities: queued_entities,
     Rule.EmptyBudgetSelectors: empty_budget_selectors,

@@ -11,8 +11,14 @@ from typing import Final, NamedTuple
 
 from app.model import quantity
 from app.model.devices import CapacityPolicy, CapacityRange, DeviceCapacity
+from app.model.gotext import quote
 from app.model.objects import Quantity
 from app.model.quantity import NANO, whole
+
+#: The largest amount in whole units that kube-scheduler can count.
+_MOST: Final = 2**63 - 1
+_NOT_ROUNDED: Final = "capacity request cannot be represented in the device's range arithmetic"
+_NEGATIVE: Final = "capacity value is negative"
 
 
 class CapacityAmount(NamedTuple):
@@ -63,6 +69,18 @@ class _Range:
         units = whole(asked.nanos) + (self._step - beyond if beyond else 0)
         return CapacityAmount(units * NANO, quantity.binary(units * NANO))
 
+    def fault(self, asked: CapacityAmount) -> str:
+        """Why an amount cannot be rounded within 64 bits; empty if it can."""
+        if self._least is None or self._step is None or asked.nanos < self._least.nanos:
+            return ""
+        if asked.nanos > _MOST * NANO:
+            return f"{_NOT_ROUNDED}: request {asked.text} exceeds MaxInt64"
+        if self._least.nanos >= 0 and whole(self.rounded(asked).nanos) > _MOST:
+            return (
+                f"{_NOT_ROUNDED}: rounding request {asked.text} up to the next step passes MaxInt64"
+            )
+        return ""
+
     def allows(self, nanos: int) -> bool:
         if self._most is not None and nanos > self._most.nanos:
             return False
@@ -108,6 +126,14 @@ class Capacity:
             return amount
         return amount if self._rule is None or self._rule.allows(amount.nanos) else None
 
+    def fault(self, asked: Quantity | None) -> str:
+        """Why a request for this amount is an error; empty if it is none."""
+        if asked is not None and isinstance(self._rule, _Range):
+            text = self._rule.fault(CapacityAmount.of(asked))
+            if text:
+                return text
+        return _NEGATIVE if self._taken(asked).nanos < 0 else ""
+
     def _taken(self, asked: Quantity | None) -> CapacityAmount:
         if asked is None:
             return self._whole if self._default is None else self._default
@@ -138,6 +164,17 @@ class DeviceCapacities:
                 return None
             amounts.append(amount)
         return tuple(amounts)
+
+    def fault(self, asked: Mapping[str, Quantity] | None) -> str:
+        """Why a request is an error for this device; empty if it is none (see Rule.CapacityErrors)."""
+        wanted = asked or {}
+        if not wanted.keys() <= self._by_name.keys():
+            return ""
+        for name, capacity in self._by_name.items():
+            text = capacity.fault(wanted.get(name))
+            if text:
+                return f"capacity {quote(name)}: {text}"
+        return ""
 
     def in_use(self, used: Mapping[str, int]) -> tuple[int, ...]:
         """Amounts by position in ``names``, from amounts by name; both in nano-units."""

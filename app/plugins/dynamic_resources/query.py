@@ -22,7 +22,7 @@ from app.model.devices import (
 )
 from app.model.features import Rule
 from app.plugins.dynamic_resources.budget import AllocationTimeout, Budget
-from app.plugins.dynamic_resources.capacity import CapacityAmount
+from app.plugins.dynamic_resources.capacity import CapacityAmount, DeviceCapacities
 from app.plugins.dynamic_resources.constraints import AttributeValue, attribute_of, look_up
 from app.plugins.dynamic_resources.pools import DeviceTraits, Offer, PoolView
 from app.plugins.helpers.tolerations import tolerates
@@ -49,13 +49,26 @@ class SelectorFault(NamedTuple):
         return f"{owner}: selector #{self.place} on device {device}: CEL runtime error: {self.text}{hint}"
 
 
+class CapacityFault(NamedTuple):
+    """A request for an amount of a device's capacity that is an error."""
+
+    request: str
+    text: str
+
+    def message(self, claim: str, device: str) -> str:
+        """What is said about it."""
+        about = f"claim {claim}, request {self.request}"
+        return f"{about}: checking capacity for device {device}: {self.text}"
+
+
+FAULTS: Final = (SelectorFault, CapacityFault)
 _NO_KEY: Final = "no such key:"
 _HINT: Final = (
     ". consider using CEL optional chaining (.? followed by orValue()) or guarding the check with has() "
     "for optional fields"
 )
-#: Whether the selectors accept a device, or the one that failed.
-SelectorResult = bool | SelectorFault
+#: Whether the selectors accept a device, or the fault of one, or of a request for its capacity.
+SelectorResult = bool | SelectorFault | CapacityFault
 
 
 class _Test(NamedTuple):
@@ -197,10 +210,10 @@ class DeviceProfile:
         self.needs: Final = terms.needs
 
     def may_serve(self, request: int) -> bool:
-        """Whether the device is a candidate: selectors accept it, or one fails for it, which the search has to
+        """Whether the device is a candidate: selectors accept it, or there is a fault, which the search has to
         report."""
         verdict = self.verdicts[request]
-        return isinstance(verdict, SelectorFault) or (verdict and self.needs[request] is not None)
+        return isinstance(verdict, FAULTS) or (verdict and self.needs[request] is not None)
 
 
 class _Terms(NamedTuple):
@@ -209,6 +222,7 @@ class _Terms(NamedTuple):
     tolerated: tuple[bool, ...]
     needs: tuple[tuple[int, ...] | None, ...]
     amounts: tuple[tuple[CapacityAmount, ...] | None, ...]
+    faults: tuple[CapacityFault | None, ...]
 
 
 class Query:
@@ -223,6 +237,7 @@ class Query:
     ) -> None:
         #: Those of app.model.features that hold.
         self.rules: Final = rules
+        self._checks_amounts: Final = Rule.CapacityErrors in rules
         self.claims: Final = [ClaimQuery(n, each, classes) for n, each in enumerate(asked)]
         self.requests: Final[list[RequestQuery]] = [
             each for claim in self.claims for own in claim.requests for each in own
@@ -271,12 +286,20 @@ class Query:
         self, offer: Offer, driver: str, budget: Budget, *, reachable: bool
     ) -> DeviceProfile:
         traits = offer.traits
-        verdicts = tuple(
+        verdicts: tuple[SelectorResult, ...] = tuple(
             [
                 self._verdict(request, offer, driver, budget, reachable=reachable)
                 for request in self.requests
             ]
         )
+        if self._checks_amounts and traits.capacities.names:
+            faults = self.terms(traits).faults
+            verdicts = tuple(
+                [
+                    verdict if fault is None or verdict is not True else fault
+                    for verdict, fault in zip(verdicts, faults, strict=True)
+                ]
+            )
         profile = self._profiles.get((traits, verdicts))
         if profile is None:
             profile = DeviceProfile(traits, verdicts, self.terms(traits))
@@ -305,8 +328,19 @@ class Query:
                     [None if each is None else tuple([a.nanos for a in each]) for each in amounts]
                 ),
                 amounts,
+                tuple([self._amount_fault(request, capacities) for request in self.requests]),
             )
         return terms
+
+    def _amount_fault(
+        self, request: RequestQuery, capacities: DeviceCapacities
+    ) -> CapacityFault | None:
+        """The fault of a request for a device with these capacities, if such faults are errors."""
+        if not self._checks_amounts:
+            return None
+        asked = request.spec.capacity
+        text = capacities.fault(None if asked is None else asked.requests)
+        return CapacityFault(request.name, text) if text else None
 
     def amounts(self, request: RequestQuery, traits: DeviceTraits) -> tuple[CapacityAmount, ...]:
         """What a request consumes of the capacities of a device with these traits, which has to be able to serve it."""

@@ -25,7 +25,13 @@ from app.plugins.dynamic_resources.constraints import (
     start,
 )
 from app.plugins.dynamic_resources.pools import PoolState, PoolView, ViewUsage
-from app.plugins.dynamic_resources.query import DeviceProfile, Query, RequestQuery, SelectorFault
+from app.plugins.dynamic_resources.query import (
+    FAULTS,
+    CapacityFault,
+    DeviceProfile,
+    Query,
+    RequestQuery,
+)
 
 #: Candidates that are tried between two looks at the clock.
 _PATIENCE: Final = 128
@@ -246,10 +252,7 @@ class DeviceSearch:
             ]
             self._candidates.append(candidates)
             self._faulty.append(
-                any(
-                    isinstance(node.profiles[each].verdicts[number], SelectorFault)
-                    for each in candidates
-                )
+                any(isinstance(node.profiles[each].verdicts[number], FAULTS) for each in candidates)
             )
             return request.count
         fits = self._could_fit if Rule.EveryDevice in self._query.rules else self._fits
@@ -303,8 +306,12 @@ class DeviceSearch:
 
     def _selectable(self, request: RequestQuery, number: int, position: int) -> bool:
         verdict = self._node.profiles[position].verdicts[number]
-        if isinstance(verdict, SelectorFault):
-            device = self._node.name(position) if Rule.NamedDevices in self._query.rules else ""
+        if isinstance(verdict, FAULTS):
+            device = self._node.name(position)
+            if isinstance(verdict, CapacityFault):
+                device = device.rpartition("/")[2] if request.every else device
+            elif Rule.NamedDevices not in self._query.rules:
+                device = ""
             raise AllocationError(verdict.message(self._claims[request.claim].key, device))
         return verdict
 

@@ -350,6 +350,22 @@ class TestErrors:
             "with 32 already accounted for"
         )
 
+    @pytest.mark.parametrize(("mode", "name"), [("ExactCount", "d/p/x"), ("All", "x")])
+    def test_an_amount_that_cannot_be_rounded(self, mode, name):
+        """The device that is too small is an error only once it is tried."""
+        steps = {"default": "1", "validRange": {"min": "1", "step": "2"}}
+        most = str(2**63)
+        small = {"memory": {"value": "8", "requestPolicy": steps}}
+        world = DeviceWorld(slice_of("p", device("x", capacity=small), driver="d"), version="1.37")
+        wanted = asked(1, allocationMode=mode, capacity={"requests": {"memory": most}})
+        assert self.error(claim(wanted), world=world) == (
+            f"claim ns/c, request r0: checking capacity for device {name}: "
+            'capacity "memory": capacity request cannot be represented in the device\'s range arithmetic: '
+            f"request {most} exceeds MaxInt64"
+        )
+        older = DeviceWorld(slice_of("p", device("x", capacity=small), driver="d"))
+        assert older.allocate(claim(wanted)) is None
+
     def test_a_class_that_does_not_exist(self):
         assert self.error(claim(asked(1, device_class="x"))) == (
             "claim ns/c, request r0: could not retrieve device class x: "

@@ -49,6 +49,49 @@ def test_rounding(policy, asked, expected):
     assert taken(asked, policy) == expected
 
 
+MOST = 2**63 - 1
+UNBOUNDED = {"default": "2", "validRange": {"min": "2", "step": "3"}}
+NOT_ROUNDED = "capacity request cannot be represented in the device's range arithmetic: "
+
+
+@pytest.mark.parametrize(
+    ("policy", "asked", "value", "expected"),
+    [
+        (UNBOUNDED, "5", "10", ""),
+        (UNBOUNDED, str(MOST - (MOST - 2) % 3), "10", ""),
+        (
+            UNBOUNDED,
+            str(MOST),
+            "10",
+            f"rounding request {MOST} up to the next step passes MaxInt64",
+        ),
+        (UNBOUNDED, str(MOST + 1), "10", f"request {MOST + 1} exceeds MaxInt64"),
+        (OPEN, str(MOST + 1), "10", ""),
+        (None, str(MOST + 1), "10", ""),
+        (None, "-1", "10", "capacity value is negative"),
+        (VALUES, "-1", "10", ""),
+        (None, None, "-10", "capacity value is negative"),
+        ({"default": "-1"}, None, "10", "capacity value is negative"),
+        (
+            {"default": "-1", "validRange": {"min": "-3", "step": "1"}},
+            "-2",
+            "10",
+            "capacity value is negative",
+        ),
+    ],
+)
+def test_amounts_that_are_errors(policy, asked, value, expected):
+    wanted = {} if asked is None else {"a": asked}
+    text = DeviceCapacities({"a": capacity(value, policy)}).fault(wanted)
+    start = NOT_ROUNDED if "MaxInt64" in expected else ""
+    assert text == (f'capacity "a": {start}{expected}' if expected else "")
+
+
+def test_a_capacity_that_is_not_there_is_no_error():
+    """Another device may have it."""
+    assert DeviceCapacities({"a": capacity("-1")}).fault({"b": "1"}) == ""
+
+
 def test_a_default_is_always_allowed():
     assert taken(None, {**VALUES, "default": "3"}) == "3"
 
