@@ -60,6 +60,7 @@ class Rule(enum.StrEnum):
     EmptyBudgetSelectors = "empty-budget-selectors"
     EmptySpreadSelectors = "empty-spread-selectors"
     EmptyVictims = "empty-victims"
+    UnsettledPools = "unsettled-pools"
 
 
 class RuleFacts(NamedTuple):
@@ -179,6 +180,11 @@ RULES: Final[Mapping[Rule, RuleFacts]] = {
         "1.38",
         "a node that only an extender has rejected is a candidate of a preemption without victims",
         ("DefaultPreemption",),
+    ),
+    Rule.UnsettledPools: RuleFacts(
+        "1.38",
+        "a request for all devices is an error no longer while a pool is updated or invalid, but keeps from its nodes",
+        ("DynamicResources",),
     ),
 }
 

@@ -326,10 +326,11 @@ def with_devices(
     *,
     in_use: dict[str, Any] | None = None,
     counters: dict[str, Any] | None = None,
+    nodes: str = "a",
     **wanted: Any,
 ) -> Recorded:
-    """A node with devices, what another claim has of them, and a claim that wants some."""
-    cluster = world(features, {"Node": [node("a")]})
+    """Nodes, devices of node a, what another claim has of them, and a claim that wants some."""
+    cluster = world(features, {"Node": [node(name) for name in nodes]})
     store(cluster, DeviceClass, {"name": "gpus"}, {})
     pool = {"name": "a", "generation": 1, "resourceSliceCount": 2 if counters else 1}
     where = {"driver": DRIVER, "pool": pool, "nodeName": "a"}
@@ -492,6 +493,19 @@ def empty_victims(features: Features) -> str:
     return f"preempts on {', '.join(left)}"
 
 
+def unsettled_pools(features: Features) -> str:
+    """A request for all devices of a node, one of whose pools is being updated; another node has a device."""
+    everything = [asked(count=0)]
+    cluster = with_devices(features, [{"name": "d"}], nodes="ab", requests=everything)
+    pool = {"name": "b", "generation": 1, "resourceSliceCount": 2}
+    where = {"driver": DRIVER, "pool": pool, "nodeName": "b"}
+    store(cluster, ResourceSlice, {"name": "updated"}, {**where, "devices": [{"name": "e"}]})
+    try:
+        return feasible(cluster, CLAIMING)
+    except SchedulingError as error:
+        return str(error)
+
+
 def _no_pods(_node: str) -> None:
     return None
 
@@ -526,6 +540,7 @@ SCENARIOS: dict[Rule, Callable[[Features], str]] = {
     Rule.EmptyBudgetSelectors: empty_budget_selectors,
     Rule.EmptySpreadSelectors: empty_spread_selectors,
     Rule.EmptyVictims: empty_victims,
+    Rule.UnsettledPools: unsettled_pools,
 }
 
 

@@ -261,7 +261,8 @@ class DeviceSearch:
             if view.state is not PoolState.USABLE:
                 updated = view.state is PoolState.INCOMPLETE
                 state = "being updated" if updated else "invalid"
-                raise AllocationError(
+                here = Rule.UnsettledPools in self._query.rules
+                raise (AllocationFailed if here else AllocationError)(
                     self._about(
                         request,
                         f": asks for all devices, but resource pool {view.name} is currently {state}",

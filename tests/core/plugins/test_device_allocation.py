@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from app.model.devices import MAX_RESULTS
+from app.model.features import Features
 from app.model.status import Unfinished
 from app.plugins.dynamic_resources.allocator import (
     ALLOCATED,
@@ -609,6 +610,12 @@ class TestRows:
         assert found.text(found.kinds[0]) == "invalid resource pools were encountered"
         found = world.search(claim(asked(None)))
         assert found.codes.tolist() == [ERROR, ERROR]
-        assert found.text(found.kinds[1]).endswith(f"{DRIVER}/q is currently being updated")
+        text = f"{DRIVER}/q is currently being updated"
+        assert found.text(found.kinds[1]).endswith(text)
+        world.rules = Features.of("1.38").rules
+        world.allocator = world.new_allocator()
+        newer = world.search(claim(asked(None)))
+        assert newer.codes.tolist() == [FAILED, FAILED]
+        assert newer.text(newer.kinds[1]).endswith(text)
         with pytest.raises(LookupError):
             found.results(0)
