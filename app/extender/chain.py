@@ -32,6 +32,13 @@ from app.wire.group_v1 import GroupQuestion
 LookUp = Callable[[bool], Awaitable[str | None]]
 
 
+# Needed for each pod: to look up a member takes as long as to call a function.
+_FILTER: Final = Verb.FILTER
+_PRIORITIZE: Final = Verb.PRIORITIZE
+_BIND: Final = Verb.BIND
+_GROUP: Final = Verb.GROUP
+
+
 class FilterResult(msgspec.Struct):
     """The nodes that the extenders accepted. Later answers, and later rounds of the same attempt, are merged into it.
 
@@ -182,7 +189,7 @@ class ExtenderChain:
         call that the pod needs, no extender is called, and that is the error.
         """
         result = FilterResult(args)
-        asked = self._asked(args.pod, Verb.FILTER, known)
+        asked = self._asked(args.pod, _FILTER, known)
         missing = self._missing(args.pod, asked, known)
         if missing is not None:
             result.fail(missing)
@@ -213,7 +220,7 @@ class ExtenderChain:
 
         An extender that fails adds nothing. ``known`` is as for ``filter``.
         """
-        extenders = self._asked(args.pod, Verb.PRIORITIZE, known)
+        extenders = self._asked(args.pod, _PRIORITIZE, known)
         if not extenders:
             return None
         if len(extenders) == 1:
@@ -333,7 +340,7 @@ class ExtenderChain:
     def _asked(self, pod: Pod, verb: Verb, known: KnownAnswers | None) -> Sequence[HTTPExtender]:
         """The extenders to ask about the pod, in order; in the cycle of a group first those with a group verb."""
         extenders = self.concerned(pod, verb)
-        if known is None or not self._with[Verb.GROUP]:
+        if known is None or not self._with[_GROUP]:
             return extenders
         whole = [e for e in self.concerned(pod, Verb.GROUP) if e.name not in known.skipped]
         return [*whole, *(e for e in extenders if not e.supports(Verb.GROUP))]
@@ -343,13 +350,13 @@ class ExtenderChain:
     ) -> ExtenderError | None:
         """Why the pod cannot be bound for now, whatever those ``asked`` to filter say; None if it may be."""
         for extender in asked:
-            if not extender.ignorable and (known is None or not extender.supports(Verb.GROUP)):
-                problem = extender.why_not(Verb.FILTER)
+            if not extender.ignorable and (known is None or not extender.supports(_GROUP)):
+                problem = extender.why_not(_FILTER)
                 if problem is not None:
                     return problem
-        for extender in self.concerned(pod, Verb.BIND):
+        for extender in self.concerned(pod, _BIND):
             if not extender.ignorable:
-                problem = extender.why_not(Verb.BIND)
+                problem = extender.why_not(_BIND)
                 if problem is not None:
                     return problem
         return None

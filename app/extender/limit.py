@@ -26,6 +26,10 @@ import msgspec
 
 from app.extender.config import Verb
 
+# Needed for each call: to look up a member takes as long as to call a function.
+_PREEMPT: Final = Verb.PREEMPT
+_BIND: Final = Verb.BIND
+
 #: The limit at the beginning, if it may be as much.
 FIRST: Final = 16
 #: The same where an extender binds, and how many answers to each verb there are before it grows. Most of these have a
@@ -139,9 +143,9 @@ class ConcurrencyLimit:
             return
         if answered:
             self._answered = now
-            if call.verb is not Verb.PREEMPT:
+            if call.verb is not _PREEMPT:
                 self._answers[call.verb] = self._answers.get(call.verb, 0) + 1
-            self.bindings += call.verb is Verb.BIND
+            self.bindings += call.verb is _BIND
         if self._fixed:
             return
         if not answered:

@@ -313,7 +313,7 @@ class NodeLocalMemo:
 
     def filtered(self, pod: Pod) -> FilterOutcome:
         """The current NodeLocal verdicts on every row. Shared: copy before changing. Raises SchedulingError."""
-        return self._refiltered(pod) or self.plugins.all_accepted()
+        return self.refiltered(pod) or self.plugins.all_accepted()
 
     def filtered_at(self, rows: Rows, pod: Pod) -> FilterOutcome:
         """The NodeLocal verdicts on some rows, in arrays for every row; nothing is kept. Shared, as for ``filtered``.
@@ -327,8 +327,8 @@ class NodeLocalMemo:
         outcome.put(rows, fresh)
         return outcome
 
-    def _refiltered(self, pod: Pod) -> FilterOutcome | None:
-        """The current NodeLocal verdicts on every row; None if no row is rejected.
+    def refiltered(self, pod: Pod) -> FilterOutcome | None:
+        """As ``filtered``; None if no row is rejected.
 
         Rows with an Error are computed again by the next call.
         """
@@ -451,7 +451,7 @@ class NodeLocalMemo:
         self._check_epoch()
         table, self._fresh = self._table, None
         if self._ranked_at < 0 or len(self._ranking.totals) != table.size:
-            verdicts = self._refiltered(pod)
+            verdicts = self.refiltered(pod)
             if len(self.feasible()) < 2:
                 return False
         else:

@@ -186,10 +186,13 @@ class Framework:
         """bool[len(rows)]: whether the NodeLocal filters leave the rows now; None if a filter fails. Raises
         SchedulingError.
         """
-        outcome = self._watch.point(FILTER, memo.local.filtered, pod)
+        outcome = self._watch.point(FILTER, memo.local.refiltered, pod)
+        fits: Mask = self._table.exists[rows]
+        if outcome is None:
+            return fits
         if outcome.faulty:
             return None
-        fits: Mask = (outcome.plugin[rows] == NONE) & self._table.exists[rows]
+        fits &= outcome.plugin[rows] == NONE
         return fits
 
     def fresh_state(self, pod: Pod) -> CycleState:

@@ -372,7 +372,7 @@ class ExtenderCycle:
         rows, fits = await drive(
             paused(attempt, lambda: self._still_fitting(attempt, survivors, candidates))
         )
-        left = np.count_nonzero(fits)
+        left = int(np.count_nonzero(fits))
         if not left:
             self._warn_choosers(candidates, survivors, rejected_by)
             return None
@@ -387,7 +387,8 @@ class ExtenderCycle:
     ) -> tuple[Rows, Mask]:
         """The rows of the survivors, and whether each still fits, both as the table is now."""
         rows = self._rows(survivors, candidates)
-        return rows, (rows >= 0) & attempt.still_fits(rows)
+        fits = attempt.still_fits(rows)
+        return rows, fits if rows is candidates.rows else (rows >= 0) & fits
 
     def _warn_choosers(
         self, candidates: _Candidates, survivors: list[str], rejected_by: Sequence[str]
