@@ -80,6 +80,11 @@ def _recording_flags() -> Iterator[Flag]:
         "Record all that happens into files in this directory, for the command replay.",
         metavar="DIR",
     )
+    yield boolean_flag(
+        "--redact",
+        "Recording",
+        "Hide names, namespaces and labels in the recording; it replays the same.",
+    )
 
 
 def _access_flags() -> Iterator[Flag]:
@@ -150,6 +155,8 @@ def _run(**given: Any) -> None:
 
 def start(loaded: Loaded, given: Mapping[str, Any]) -> int:
     """Runs the scheduler, or writes its configuration; returns the exit status. Raises one of EXPECTED."""
+    if given.get("redact") and not given.get("record"):
+        raise click.UsageError("--redact is for --record")
     _warn(loaded.warnings, loaded.source)
     for text in _without_effect(given):
         log.warning("%s", text)
@@ -207,6 +214,7 @@ def _options(given: Mapping[str, Any]) -> RunOptions:
         version=version,
         features=gates,
         record=Path(given["record"]) if given.get("record") else None,
+        redact=bool(given.get("redact")),
     )
 
 

@@ -65,6 +65,11 @@ _EXPECTED: Final = (
     help="Record the objects of the cluster into files in this directory, for the command replay.",
 )
 @click.option(
+    "--redact",
+    is_flag=True,
+    help="Hide names, namespaces and labels in the recording; it replays the same.",
+)
+@click.option(
     "--summary-interval",
     type=click.FloatRange(min=0.1),
     default=10.0,
@@ -93,6 +98,8 @@ def _shadow(context: click.Context, /, config: Path | None, **given: Any) -> Non
     """
     if context.invoked_subcommand is not None:
         return
+    if given["redact"] and given["record"] is None:
+        raise click.UsageError("--redact is for --record")
     logs.configure(logging_format=given["logging_format"], verbosity=given["verbosity"])
     with explained(*_EXPECTED, OSError):
         loaded = Loaded(Settings()) if config is None else load(config, features=None)
@@ -108,6 +115,7 @@ def _shadow(context: click.Context, /, config: Path | None, **given: Any) -> Non
             serving=serving_options(given),
             summary_seconds=given["summary_interval"],
             record=given["record"],
+            redact=given["redact"],
         )
         context.exit(run_loop(run(loaded, options, _show)))
 

@@ -28,5 +28,7 @@ class RunOptions(msgspec.Struct, frozen=True):
     features: Mapping[str, bool] | frozenset[str] = frozenset()
     #: The directory into which all that happens is recorded; None: nothing is.
     record: Path | None = None
+    #: Whether names and labels are hidden in it.
+    redact: bool = False
     #: Seed of the random numbers for ties and jitter; None draws one.
     seed: int | None = None

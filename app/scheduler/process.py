@@ -43,7 +43,7 @@ from app.model.selectors import Labels
 from app.observe.metrics import gauges
 from app.observe.telemetry import Telemetry
 from app.plugins import registry
-from app.runtime.clock import SystemClock, make_rng
+from app.runtime.clock import SystemClock, make_rng, make_secret
 from app.runtime.limits import Limits, resident_memory, return_free_memory, take_limits
 from app.runtime.shortages import SHORTAGES
 from app.runtime.signals import StopRequest, handled
@@ -149,10 +149,10 @@ def _import_endpoints() -> None:
     from app.serving import certificates  # noqa: F401, PLC0415
 
 
-def _recorder(folder: Path, clock: Clock) -> "Recorder":
+def _recorder(folder: Path, clock: Clock, *, redact: bool) -> "Recorder":
     from app.scheduler.recording import Recorder  # noqa: PLC0415 - few schedulers record
 
-    return Recorder(folder, clock)
+    return Recorder(folder, clock, secret=make_secret() if redact else "")
 
 
 class Process:
@@ -172,7 +172,11 @@ class Process:
         self._telemetry.histories.keep_bodies(bodies.calls, bodies.max_bytes)
         self._limits: Final = take_limits()
         self._large_answers: Final = AnswerMemory(self._limits.memory)
-        self._recorder: Final = None if options.record is None else _recorder(options.record, clock)
+        self._recorder: Final = (
+            None
+            if options.record is None
+            else _recorder(options.record, clock, redact=options.redact)
+        )
         self._budgets: Final = Budgets.within(self._limits.memory // _PART_FOR_WAITING)
         self._credential_failures: Final = CredentialFailures()
         self._elector: LeaseElector | None = None

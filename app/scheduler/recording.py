@@ -11,7 +11,7 @@ import queue
 import threading
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from weakref import ref
 
 import msgspec
@@ -29,6 +29,9 @@ from app.scheduler.trace import MAX_GROUP, MAX_RECORD, SUFFIX, BlockWriter, Head
 from app.state.queue.active_queue import Admits
 from app.state.queue.queued_pod import QueuedPod
 from app.state.scheduler_state import Change, Command, Failure, SchedulerState
+
+if TYPE_CHECKING:
+    from app.scheduler.redaction import Redactor
 
 log = logging.getLogger(__name__)
 
@@ -84,13 +87,18 @@ class Recorder:
         directory: Path,
         clock: Clock,
         *,
+        secret: str = "",
         file_bytes: int = FILE_BYTES,
         max_files: int = MAX_FILES,
     ) -> None:
-        """Raises OSError if nothing can be written to the directory."""
+        """``secret``: the key with which names are hidden; empty: they are not.
+
+        Raises OSError if nothing can be written to the directory.
+        """
         directory.mkdir(parents=True, exist_ok=True)
         self._directory: Final = directory
         self._clock: Final = clock
+        self._redactor: Final = _redactor(secret) if secret else None
         self._file_bytes: Final = file_bytes
         self._max_files: Final = max_files
         taken = [int(p.stem) for p in directory.glob(f"*{SUFFIX}") if p.stem.isdecimal()]
@@ -385,7 +393,10 @@ class Recorder:
             if writer is None:
                 self._ready = False  # the file was lost: the next record begins another
                 return None
-            writer.write(block.records)
+            records = block.records
+            if self._redactor is not None:
+                records = [self._redactor.encoded(each) for each in records]
+            writer.write(records)
             self._failed = ""
             if writer.size >= self._file_bytes:
                 self._ready = False
@@ -522,6 +533,12 @@ class Recorder:
             observer(method, status, seconds)
 
         return observe
+
+
+def _redactor(secret: str) -> "Redactor":
+    from app.scheduler.redaction import Redactor  # noqa: PLC0415 - few recordings need it
+
+    return Redactor(secret.encode()[:64])
 
 
 class _Block(msgspec.Struct, frozen=True):

@@ -98,6 +98,8 @@ class Header(msgspec.Struct, frozen=True):
     groups: dict[str, str] = {}
     #: Whether it was made by a shadow: another scheduler has decided, and only objects are recorded.
     observed: bool = False
+    #: Whether names and texts are hidden (app/scheduler/redaction.py): messages are empty.
+    redacted: bool = False
 
 
 class PodRecord(msgspec.Struct, array_like=True, frozen=True, gc=False):

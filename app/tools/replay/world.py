@@ -111,6 +111,7 @@ class World:
         config = loaded.settings.configuration
         #: Whether the queue's order follows from its state alone.
         self.ordered: Final = header.first and not loaded.settings.extenders
+        self._redacted: Final = header.redacted
         self.clock: Final = TraceClock()
         self._rng: Final = np.random.default_rng(0)
         self.features: Final = features
@@ -404,7 +405,9 @@ class World:
         if outcome is None:
             self.adopted += 1
             self._decided(uid, message)
-        elif not isinstance(outcome, Preempt) or outcome.diagnosis.message() != message:
+        elif not isinstance(outcome, Preempt) or not self._says(
+            outcome.diagnosis.message(), message
+        ):
             self._differ(uid, message, told(outcome))
 
     def _rejected(self, uid: str, message: str) -> None:
@@ -415,8 +418,12 @@ class World:
         if outcome is None:
             self.adopted += 1
             self._decided(uid, message)
-        elif not isinstance(outcome, Rejected) or outcome.status.message != message:
+        elif not isinstance(outcome, Rejected) or not self._says(outcome.status.message, message):
             self._differ(uid, message, told(outcome))
+
+    def _says(self, message: str, recorded: str) -> bool:
+        """Whether a message is the recorded one, if that is known."""
+        return message == recorded or (self._redacted and not recorded)
 
     def _done(self, uid: str) -> None:
         self.state.done(uid)

@@ -37,7 +37,7 @@ from app.observe.metrics.gauges import register_credentials
 from app.observe.metrics.process import ClientMetrics, LoopLag, ServingMetrics
 from app.observe.metrics.series import MetricFamilies
 from app.plugins import registry
-from app.runtime.clock import SystemClock, make_rng, stopwatch
+from app.runtime.clock import SystemClock, make_rng, make_secret, stopwatch
 from app.runtime.limits import return_free_memory
 from app.runtime.signals import StopRequest
 from app.runtime.tasks import in_steps, spawn_eternal
@@ -103,6 +103,8 @@ class ShadowOptions:
     """The feature gates that are set."""
     record: Path | None = None
     """The directory into which the objects of the cluster are recorded; None: they are not."""
+    redact: bool = False
+    """Whether names and labels are hidden in it."""
 
 
 async def run(loaded: Loaded, options: ShadowOptions, show: Callable[[str], None]) -> int:
@@ -180,11 +182,15 @@ class Shadow:
         #: Whether changes go through the timeline; before that they fill the state.
         self._live = False
         self._informers: list[Informer[Any]] = []
-        self._recorder: Final = None if options.record is None else self._recording(options.record)
+        self._recorder: Final = (
+            None
+            if options.record is None
+            else self._recording(options.record, redact=options.redact)
+        )
 
-    def _recording(self, folder: Path) -> Recorder:
+    def _recording(self, folder: Path, *, redact: bool) -> Recorder:
         """Begins to record. Raises OSError."""
-        recorder = Recorder(folder, self._clock)
+        recorder = Recorder(folder, self._clock, secret=make_secret() if redact else "")
         header = Header(
             version=version(_DISTRIBUTION),
             configuration=to_yaml(without_paths(self._settings)),
