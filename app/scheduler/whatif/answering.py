@@ -71,6 +71,8 @@ log = logging.getLogger(__name__)
 MAX_WAITING: Final = 16
 #: Seconds without a question after which the imagined cluster is given up.
 IDLE_SECONDS: Final = 600.0
+#: Seconds for which pods that are there may wait for the process to lead, before the cluster is read for questions.
+_BEFORE_READING: Final = 0.5
 #: Copies that are tried at a time, where they have to be decided one by one.
 _COPIES_AT_ONCE: Final = 64
 #: Seconds for which PriorityClasses are kept.
@@ -248,8 +250,12 @@ class WhatIf:
 
     async def _wait_for_turn(self, seconds: float) -> None:
         """While pods wait for the scheduler, questions take a small share of the time. Raises RefusedError."""
+        ends = self._clock.monotonic() + seconds
+        reads = self._world is None
         try:
-            await self._pace.turn(seconds, reads=self._world is None)
+            if reads and self._state.ready:
+                await asyncio.sleep(min(_BEFORE_READING, seconds))
+            await self._pace.turn(ends - self._clock.monotonic(), reads=reads)
         except TimeoutError:
             text = "pods wait to be scheduled, and questions have had their share of the time"
             raise RefusedError(503, "ServiceUnavailable", text, self._retry_after) from None

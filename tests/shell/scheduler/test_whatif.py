@@ -475,8 +475,23 @@ async def test_a_question_that_has_no_turn_in_time_is_told_when_it_would_have_on
         assert answer.at == pytest.approx(world.clock.wall(), abs=0.1)
 
 
+@pytest.mark.looptime
+async def test_the_cluster_is_read_after_the_process_may_have_begun_to_lead():
+    async with asking("a") as world:
+        world.add(make_pod("waiting"))
+        question = asyncio.ensure_future(world.ask("fits", objects=[pod()]))
+        await asyncio.sleep(0.4)
+        assert world.scheduler.whatif._world is None
+        assert not question.done()
+        await asyncio.sleep(0.2)
+        assert question.done()
+        assert (await question).placed == 1
+
+
+@pytest.mark.looptime
 async def test_pods_that_wait_for_another_scheduler_hold_up_no_question():
     async with asking("a") as world:
+        await world.ask("fits", objects=[pod()])
         world.add(make_pod("waiting"))
         assert world.state.ready
         world.scheduler.whatif._pace._due = world.clock.monotonic() + 25.0
