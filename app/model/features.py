@@ -288,7 +288,8 @@ def _missing(version: str, given: Mapping[str, bool]) -> Iterator[str]:
     for name, needed in NEEDS.items():
         if not given.get(name):
             continue
-        gates = [each for each in needed if not _enabled(each, version, given)]
+        known = (each for each in needed if not _of_another(each, version))
+        gates = [each for each in known if not _enabled(each, version, given)]
         if gates:
             yield f"{name} is enabled, but depends on features that are disabled: [{' '.join(gates)}]"
 

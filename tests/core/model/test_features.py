@@ -49,6 +49,14 @@ def test_emulated_versions_are_read(text, version):
     assert read_version(text) == version
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("gate", ["DRAWorkloadResourceClaims", "DRAConsumableCapacity"])
+def test_a_gate_that_a_version_no_longer_has_is_needed_no_longer(gate, version):
+    """DynamicResourceAllocation is gone in 1.38."""
+    features = Features.of(version, {"GenericWorkload": True, gate: True})
+    assert GATES[gate].switches is (gate in features)
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
