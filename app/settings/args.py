@@ -5,13 +5,13 @@ See docs/spec/configuration.md#plugin-arguments.
 
 from typing import Annotated, Final
 
-from pydantic import Field
+import msgspec
 
 from app.model.gotext import Duration
 from app.settings.base import V1, Bool, GoDuration, Int32, Int64, Model, Str, unset_means
 
 
-class PluginArgs(Model):
+class PluginArgs(Model, frozen=True):
     """Base of all typed plugin arguments."""
 
     api_version: Str = V1
@@ -23,7 +23,7 @@ class PluginArgs(Model):
 # ---------------------------------------------------------------- parts of core/v1
 
 
-class Requirement(Model):
+class Requirement(Model, frozen=True):
     """core/v1 NodeSelectorRequirement and metav1.LabelSelectorRequirement: a key, an operator and its values."""
 
     key: Str = ""
@@ -34,7 +34,7 @@ class Requirement(Model):
     """What the value is compared with: none for Exists and DoesNotExist, one integer for Gt and Lt, one for fields."""
 
 
-class NodeSelectorTerm(Model):
+class NodeSelectorTerm(Model, frozen=True):
     """Requirements that must all hold; a term without any matches no node."""
 
     match_expressions: tuple[Requirement, ...] = ()
@@ -43,23 +43,23 @@ class NodeSelectorTerm(Model):
     """Requirements on fields; ``metadata.name`` is the only one."""
 
 
-class NodeSelector(Model):
+class NodeSelector(Model, frozen=True):
     """Terms of which one must hold."""
 
     node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
     """The alternatives."""
 
 
-class PreferredSchedulingTerm(Model):
+class PreferredSchedulingTerm(Model, frozen=True):
     """A term that adds to a node's score."""
 
     weight: Int32 = 0
     """Added to the score of a matching node; a term of weight 0 has no effect."""
-    preference: NodeSelectorTerm = NodeSelectorTerm.model_construct()
+    preference: NodeSelectorTerm = NodeSelectorTerm()
     """What the node must match."""
 
 
-class NodeAffinity(Model):
+class NodeAffinity(Model, frozen=True):
     """core/v1 NodeAffinity."""
 
     required_during_scheduling_ignored_during_execution: NodeSelector | None = None
@@ -68,16 +68,16 @@ class NodeAffinity(Model):
     """Terms that add to a node's score."""
 
 
-class LabelSelector(Model):
+class LabelSelector(Model, frozen=True):
     """metav1.LabelSelector: all requirements must hold; an empty one matches everything."""
 
-    match_labels: dict[Str, Str] = Field(default_factory=dict)
+    match_labels: dict[Str, Str] = msgspec.field(default_factory=dict)
     """Labels that must have exactly these values."""
     match_expressions: tuple[Requirement, ...] = ()
     """Requirements on labels."""
 
 
-class TopologySpreadConstraint(Model):
+class TopologySpreadConstraint(Model, frozen=True):
     """core/v1 TopologySpreadConstraint as a cluster default: without a selector."""
 
     max_skew: Int32 = 0
@@ -101,7 +101,7 @@ class TopologySpreadConstraint(Model):
 # ---------------------------------------------------------------- resources and shapes
 
 
-class ResourceSpec(Model):
+class ResourceSpec(Model, frozen=True):
     """A resource that takes part in a score."""
 
     name: Str = ""
@@ -111,14 +111,14 @@ class ResourceSpec(Model):
 
 
 CPU_AND_MEMORY: Final = (
-    ResourceSpec.model_construct(name="cpu"),
-    ResourceSpec.model_construct(name="memory"),
+    ResourceSpec(name="cpu"),
+    ResourceSpec(name="memory"),
 )
 
 Resources = Annotated[tuple[ResourceSpec, ...], unset_means(CPU_AND_MEMORY)]
 
 
-class UtilizationShapePoint(Model):
+class UtilizationShapePoint(Model, frozen=True):
     """A point of a piecewise linear function from utilization to score."""
 
     utilization: Int32 = 0
@@ -127,14 +127,14 @@ class UtilizationShapePoint(Model):
     """The score there, 0 to 10."""
 
 
-class RequestedToCapacityRatioParam(Model):
+class RequestedToCapacityRatioParam(Model, frozen=True):
     """Arguments of the strategy RequestedToCapacityRatio."""
 
     shape: tuple[UtilizationShapePoint, ...] = ()
     """Points in strictly increasing order of utilization; at least one."""
 
 
-class ScoringStrategy(Model):
+class ScoringStrategy(Model, frozen=True):
     """How NodeResourcesFit computes a score from free resources."""
 
     type: Str = ""
@@ -148,7 +148,7 @@ class ScoringStrategy(Model):
 # ---------------------------------------------------------------- one class per plugin
 
 
-class DefaultPreemptionArgs(PluginArgs):
+class DefaultPreemptionArgs(PluginArgs, frozen=True):
     """How many nodes a preemption examines: max(percentage of all nodes, absolute)."""
 
     kind: Str = "DefaultPreemptionArgs"
@@ -159,7 +159,7 @@ class DefaultPreemptionArgs(PluginArgs):
     """Number of nodes, from 0. Default: 100."""
 
 
-class DynamicResourcesArgs(PluginArgs):
+class DynamicResourcesArgs(PluginArgs, frozen=True):
     """Time limits for pods with resource claims."""
 
     kind: Str = "DynamicResourcesArgs"
@@ -170,7 +170,7 @@ class DynamicResourcesArgs(PluginArgs):
     """How long to wait until the devices' binding conditions hold; at least 1s. Default: 10m."""
 
 
-class InterPodAffinityArgs(PluginArgs):
+class InterPodAffinityArgs(PluginArgs, frozen=True):
     """How affinity between pods is scored."""
 
     kind: Str = "InterPodAffinityArgs"
@@ -181,7 +181,7 @@ class InterPodAffinityArgs(PluginArgs):
     """Leave out running pods' preferred terms unless the incoming pod has such terms itself. Default: false."""
 
 
-class NodeAffinityArgs(PluginArgs):
+class NodeAffinityArgs(PluginArgs, frozen=True):
     """An affinity for every pod of the profile."""
 
     kind: Str = "NodeAffinityArgs"
@@ -190,7 +190,7 @@ class NodeAffinityArgs(PluginArgs):
     """Nodes must match this and the pod's own affinity. Default: none."""
 
 
-class NodeResourcesBalancedAllocationArgs(PluginArgs):
+class NodeResourcesBalancedAllocationArgs(PluginArgs, frozen=True):
     """Which resources should be used in balance."""
 
     kind: Str = "NodeResourcesBalancedAllocationArgs"
@@ -199,7 +199,7 @@ class NodeResourcesBalancedAllocationArgs(PluginArgs):
     """The resources that count, each of weight 1. Default: cpu and memory."""
 
 
-class NodeResourcesFitArgs(PluginArgs):
+class NodeResourcesFitArgs(PluginArgs, frozen=True):
     """Which resources must fit, and how free ones are scored."""
 
     kind: Str = "NodeResourcesFitArgs"
@@ -208,11 +208,11 @@ class NodeResourcesFitArgs(PluginArgs):
     """Extended resources that need not fit. They still count in scores."""
     ignored_resource_groups: tuple[Str, ...] = ()
     """Prefixes (before the ``/``) of extended resources that need not fit."""
-    scoring_strategy: ScoringStrategy = ScoringStrategy.model_construct(type="LeastAllocated")
+    scoring_strategy: ScoringStrategy = ScoringStrategy(type="LeastAllocated")
     """The strategy. Default: LeastAllocated over cpu and memory."""
 
 
-class PodTopologySpreadArgs(PluginArgs):
+class PodTopologySpreadArgs(PluginArgs, frozen=True):
     """Default constraints for pods without topologySpreadConstraints."""
 
     kind: Str = "PodTopologySpreadArgs"
@@ -223,7 +223,7 @@ class PodTopologySpreadArgs(PluginArgs):
     """``System``: kube-scheduler's built-in soft constraints over hosts and zones. ``List``: the ones above."""
 
 
-class VolumeBindingArgs(PluginArgs):
+class VolumeBindingArgs(PluginArgs, frozen=True):
     """Limits for waiting for volumes."""
 
     kind: Str = "VolumeBindingArgs"

@@ -1,65 +1,88 @@
-"""The base of all configuration models: no unknown fields, camelCase names, and Go's notion of unset values."""
+"""The base of all configuration models: no unknown fields, camelCase names, and Go's notion of unset values.
+
+The models are Structs, which are read at the start of the process. What is wrong with a document is found by pydantic,
+with models that ``app.settings.mistakes`` makes of these, and only then.
+"""
 
 import base64
 import binascii
-from typing import Annotated, Any, Final
+import copy
+import functools
+import math
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeVar
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    PlainSerializer,
-    PlainValidator,
-    Strict,
-    WithJsonSchema,
-    model_validator,
-)
-from pydantic.alias_generators import to_camel
+import msgspec
 
 from app.model.gotext import Duration
 
 V1: Final = "kubescheduler.config.k8s.io/v1"
 """The API version that kube-scheduler 1.36 reads."""
 
-
-class Model(BaseModel):
-    """Frozen, without unknown fields; in files names are camelCase and case-sensitive. Null means absent, as in Go.
-
-    Defaults that are models are made by ``model_construct``: nothing is to be validated, and making an instance
-    otherwise builds a validator for its model alone when the process starts.
-    """
-
-    model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        alias_generator=to_camel,
-        validate_by_name=True,
-        validate_by_alias=True,
-        hide_input_in_errors=True,
-        defer_build=True,
-    )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _nulls_are_absent(cls, value: Any) -> Any:
-        if isinstance(value, dict):
-            return {key: item for key, item in value.items() if item is not None}
-        return value
+M = TypeVar("M", bound="Model")
 
 
-Str = Annotated[str, Strict()]
-Bool = Annotated[bool, Strict()]
-Int32 = Annotated[int, Strict(), Field(ge=-(2**31), le=2**31 - 1)]
-Int64 = Annotated[int, Strict(), Field(ge=-(2**63), le=2**63 - 1)]
-Float = Annotated[float, Strict(), Field(allow_inf_nan=False)]
+class Checked(NamedTuple):
+    """In an annotation: the function that makes the value of what is given. It raises ValueError."""
+
+    read: Callable[[Any], Any]
+
+
+class Unset(NamedTuple):
+    """In an annotation: the default that replaces zero and empty, because Go does not distinguish them from unset."""
+
+    default: Any
+
+
+class Model(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """Frozen, without unknown fields; in files names are camelCase and case-sensitive."""
+
+    def __post_init__(self) -> None:
+        """Applies what the annotations say besides the type. Raises ValueError."""
+        for name, notes in _notes(type(self)):
+            value = getattr(self, name)
+            for note in notes:
+                value = note.read(value) if isinstance(note, Checked) else value or note.default
+            msgspec.structs.force_setattr(self, name, value)
+
+
+@functools.cache
+def _notes(model: type[Model]) -> list[tuple[str, list[Checked | Unset]]]:
+    """The fields of a model with more than a type."""
+    found = [
+        (field.name, [n for n in metadata if isinstance(n, Checked | Unset)])
+        for field in msgspec.structs.fields(model)
+        if (metadata := getattr(field.type, "__metadata__", ()))
+    ]
+    return [(name, notes) for name, notes in found if notes]
+
+
+def replaced(model: M, **changes: Any) -> M:
+    """The same model with some fields replaced, and nothing applied to them: an empty text stays empty."""
+    new = copy.copy(model)
+    for name, value in changes.items():
+        msgspec.structs.force_setattr(new, name, value)
+    return new
+
+
+def as_json(value: Any) -> Any:
+    """Models, and what they consist of, as JSON values with the names of a file; fields that are None are left out."""
+    if isinstance(value, Model):
+        fields = msgspec.structs.fields(type(value))
+        given = ((field.encode_name, getattr(value, field.name)) for field in fields)
+        return {name: as_json(item) for name, item in given if item is not None}
+    if isinstance(value, Duration):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {key: as_json(item) for key, item in value.items()}
+    return [as_json(item) for item in value] if isinstance(value, tuple | list) else value
 
 
 def _duration(value: Any) -> Duration:
     if isinstance(value, Duration):
         return value
     if not isinstance(value, str):
-        raise ValueError('must be a duration such as "5s" or "1m30s"')  # noqa: TRY004 - pydantic collects ValueErrors
+        raise ValueError('must be a duration such as "5s" or "1m30s"')  # noqa: TRY004 - as all mistakes
     return Duration.parse(value)
 
 
@@ -71,18 +94,40 @@ def _base64(text: str) -> str:
     return text
 
 
-GoDuration = Annotated[
-    Duration,
-    PlainValidator(_duration),
-    PlainSerializer(str, return_type=str),
-    WithJsonSchema({"type": "string", "description": "a Go duration such as 1m30s"}),
-]
-"""A duration in Go's notation."""
+def _finite(number: float) -> float:
+    if not math.isfinite(number):
+        raise ValueError("must be a finite number")
+    return number
 
-Base64 = Annotated[Str, AfterValidator(_base64)]
+
+#: The longest duration of Go, in whole seconds.
+_MAX_SECONDS: Final = 2**63 // 10**9 - 1
+
+
+def _seconds(value: Any) -> Duration:
+    """A number means seconds. What no duration can hold is refused."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return _duration(Duration.of(value) if number and abs(value) <= _MAX_SECONDS else value)
+
+
+Str = str
+Bool = bool
+Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+Float = Annotated[float, Checked(_finite)]
+Base64 = Annotated[str, Checked(_base64)]
 """Bytes, as base64 text."""
 
+if TYPE_CHECKING:
+    GoDuration = Duration
+    Seconds = Duration
+else:
+    GoDuration = Annotated[Any, Checked(_duration)]
+    """A duration in Go's notation."""
+    Seconds = Annotated[Any, Checked(_seconds)]
+    """A number of seconds, or a duration such as 1m."""
 
-def unset_means(default: Any) -> AfterValidator:
-    """A validator that replaces zero and empty by the default, because Go does not distinguish them from unset."""
-    return AfterValidator(lambda value: value or default)
+
+def unset_means(default: Any) -> Unset:
+    """For an annotation: the default that replaces zero and empty."""
+    return Unset(default)

@@ -9,7 +9,7 @@ import msgspec
 
 from app.framework.args import Profile
 from app.settings.args import ARGS, LabelSelector, PluginArgs
-from app.settings.base import V1
+from app.settings.base import V1, as_json
 from app.settings.fieldtext import SECRETS, redact_url
 from app.settings.load import ConfiguredExtender, Loaded
 from app.settings.models import KubeSchedulerProfile
@@ -161,9 +161,8 @@ def _changed(name: str, args: Any) -> Mapping[str, Any]:
     """The arguments that differ from the defaults; all of an out-of-tree plugin's."""
     if not isinstance(args, PluginArgs):
         return args if isinstance(args, Mapping) else {"args": args}
-    usual = ARGS[name]().model_dump(mode="json", by_alias=True, exclude_none=True)
-    dumped = args.model_dump(mode="json", by_alias=True, exclude_none=True)
-    return {field: value for field, value in dumped.items() if value != usual.get(field)}
+    usual = as_json(ARGS[name]())
+    return {field: value for field, value in as_json(args).items() if value != usual.get(field)}
 
 
 def _extender(configured: ConfiguredExtender) -> str:

@@ -4,28 +4,30 @@ For ``/configz`` and ``--write-config-to``. The output can be loaded again, also
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
+import msgspec
 import yaml
 
 from app.settings.args import ARGS, PluginArgs
+from app.settings.base import as_json
 from app.settings.extension import AiokubeSchedulerConfiguration
 from app.settings.fieldtext import REDACTED, redact_url
 from app.settings.load import Settings
-from app.settings.models import KubeSchedulerProfile, PluginConfig
+from app.settings.models import FIELD_OF_POINT, KubeSchedulerProfile, PluginConfig, PluginSet
 from app.settings.plugins import enabled_names, merge_plugins
+
+_APART: Final = frozenset({"profiles", "extenders"})
 
 
 def to_dict(settings: Settings, *, redact: bool = True) -> dict[str, Any]:
     """The first document with every default filled in, as JSON values."""
     config = settings.configuration
     document: dict[str, Any] = _tidy(
-        config.model_dump(mode="json", by_alias=True, exclude={"profiles", "extenders"})
+        {name: each for name, each in as_json(config).items() if name not in _APART}
     )
     document["profiles"] = [_profile(profile) for profile in config.profiles]
-    extenders = [
-        _tidy(extender.model_dump(mode="json", by_alias=True)) for extender in config.extenders
-    ]
+    extenders = [_tidy(as_json(extender)) for extender in config.extenders]
     if extenders:
         document["extenders"] = [_redacted(item) for item in extenders] if redact else extenders
     return document
@@ -34,8 +36,8 @@ def to_dict(settings: Settings, *, redact: bool = True) -> dict[str, Any]:
 def without_paths(settings: Settings) -> Settings:
     """The settings without the path of the kubeconfig, which says nothing to a replay."""
     configuration = settings.configuration
-    client = configuration.client_connection.model_copy(update={"kubeconfig": ""})
-    changed = configuration.model_copy(update={"client_connection": client})
+    client = msgspec.structs.replace(configuration.client_connection, kubeconfig="")
+    changed = msgspec.structs.replace(configuration, client_connection=client)
     return Settings(changed, settings.extension)
 
 
@@ -49,7 +51,7 @@ def to_yaml(settings: Settings, *, redact: bool = True) -> str:
 
 def extension_to_dict(settings: Settings, *, redact: bool = True) -> dict[str, Any]:
     """The second document with every default filled in, as JSON values."""
-    document: dict[str, Any] = _tidy(settings.extension.model_dump(mode="json", by_alias=True))
+    document: dict[str, Any] = _tidy(as_json(settings.extension))
     if redact and "extenders" in document:
         document["extenders"] = [_redacted(options) for options in document["extenders"]]
     return document
@@ -61,12 +63,13 @@ def _profile(profile: KubeSchedulerProfile) -> dict[str, Any]:
     missing = sorted(enabled_names(plugins) & ARGS.keys() - profile.args.keys())
     configs = [
         *profile.plugin_config,
-        *(PluginConfig[PluginArgs](name=name, args=ARGS[name]()) for name in missing),
+        *(PluginConfig(name=name, args=ARGS[name]()) for name in missing),
     ]
-    head = profile.model_dump(
-        mode="json", by_alias=True, include={"scheduler_name", "percentage_of_nodes_to_score"}
-    )
-    sets = _tidy(plugins.model_dump(mode="json", by_alias=True, exclude_defaults=True))
+    head = {
+        "schedulerName": profile.scheduler_name,
+        "percentageOfNodesToScore": profile.percentage_of_nodes_to_score,
+    }
+    sets = {point: _plugin_set(plugins.at(point)) for point in FIELD_OF_POINT}
     return {
         **_tidy(head),
         "plugins": {point: plugin_set for point, plugin_set in sets.items() if plugin_set},
@@ -74,11 +77,21 @@ def _profile(profile: KubeSchedulerProfile) -> dict[str, Any]:
     }
 
 
-def _plugin_config(entry: PluginConfig[Any]) -> dict[str, Any]:
+def _plugin_set(plugin_set: PluginSet) -> dict[str, Any]:
+    """The plugins with what is given for them."""
+    lists = {"enabled": plugin_set.enabled, "disabled": plugin_set.disabled}
+    return {
+        name: [{key: item for key, item in as_json(plugin).items() if item} for plugin in plugins]
+        for name, plugins in lists.items()
+        if plugins
+    }
+
+
+def _plugin_config(entry: PluginConfig) -> dict[str, Any]:
     if isinstance(entry.args, PluginArgs):
         return {
             "name": entry.name,
-            "args": _tidy(entry.args.model_dump(mode="json", by_alias=True)),
+            "args": _tidy(as_json(entry.args)),
         }
     return {"name": entry.name, "args": entry.args}
 

@@ -3,37 +3,19 @@
 It is a second document of the same file, so that the first one stays valid for kube-scheduler. All fields are optional.
 """
 
-from typing import Annotated, Any, Final
+from typing import Final
 
-from pydantic import BeforeValidator, Field
+import msgspec
 
 from app.model.gotext import Duration
 from app.settings.args import LabelSelector
-from app.settings.base import Bool, GoDuration, Int32, Model, Str
+from app.settings.base import Bool, Int32, Model, Seconds, Str
 
 V1ALPHA1: Final = "aiokube-scheduler.io/v1alpha1"
 KIND: Final = "AiokubeSchedulerConfiguration"
 
-#: The longest duration of Go, in whole seconds.
-_MAX_SECONDS: Final = 2**63 // 10**9 - 1
 
-
-def _seconds_or_duration(value: Any) -> Any:
-    """A number means seconds, as the names say. What no duration can hold is left to be refused."""
-    if (
-        isinstance(value, int | float)
-        and not isinstance(value, bool)
-        and abs(value) <= _MAX_SECONDS
-    ):
-        return Duration.of(value)
-    return value
-
-
-Seconds = Annotated[GoDuration, BeforeValidator(_seconds_or_duration)]
-"""A number of seconds, or a duration such as 1m."""
-
-
-class BreakerOptions(Model):
+class BreakerOptions(Model, frozen=True):
     """When to stop calling an extender that does not answer."""
 
     failures: Int32 = 3
@@ -44,7 +26,7 @@ class BreakerOptions(Model):
     """The longest pause. Default: 60s."""
 
 
-class DryRunOptions(Model):
+class DryRunOptions(Model, frozen=True):
     """How an extender is asked without reserving anything. What is not named is not called."""
 
     filter_verb: Str = ""
@@ -67,7 +49,7 @@ class DryRunOptions(Model):
         return {field: path for field, path in given.items() if path}
 
 
-class ExtenderOptions(Model):
+class ExtenderOptions(Model, frozen=True):
     """Additions to the extenders of one urlPrefix."""
 
     url_prefix: Str = ""
@@ -81,11 +63,11 @@ class ExtenderOptions(Model):
     """
     bearer_token_file: Str = ""
     """Path of a file whose content is sent as a bearer token; read again when it changes. Default: none."""
-    breaker: BreakerOptions = BreakerOptions.model_construct()
+    breaker: BreakerOptions = BreakerOptions()
     """When to stop calling it."""
-    pod_selector: LabelSelector = LabelSelector.model_construct()
+    pod_selector: LabelSelector = LabelSelector()
     """Call it only about pods with matching labels. Default: all."""
-    namespace_selector: LabelSelector = LabelSelector.model_construct()
+    namespace_selector: LabelSelector = LabelSelector()
     """Call it only about pods in namespaces with matching labels. Default: all."""
     profiles: tuple[Str, ...] = ()
     """Call it only about pods of the profiles with these scheduler names. Default: all."""
@@ -98,7 +80,7 @@ class ExtenderOptions(Model):
     those. Not for an extender that reserves. Default: false."""
     shadow: Bool = False
     """Call it in the background and compare its answers with the decisions, without obeying them. Default: false."""
-    dry_run: DryRunOptions = DryRunOptions.model_construct()
+    dry_run: DryRunOptions = DryRunOptions()
     """How what-if questions, simulate and shadow ask it. Default: not at all."""
 
     @property
@@ -107,14 +89,14 @@ class ExtenderOptions(Model):
         return LabelSelector() != self.pod_selector or LabelSelector() != self.namespace_selector
 
 
-class RequeueEndpoint(Model):
+class RequeueEndpoint(Model, frozen=True):
     """The endpoint with which an extender makes pods active that it rejected."""
 
     enabled: Bool = False
     """Serve it to clients that the API server authorizes. Default: false."""
 
 
-class ExtenderBodies(Model):
+class ExtenderBodies(Model, frozen=True):
     """Which bodies of calls to extenders are kept in memory, for ``explain --bodies``."""
 
     calls: Int32 = 0
@@ -123,7 +105,7 @@ class ExtenderBodies(Model):
     """The first bytes of each body that are kept. Default: 16384."""
 
 
-class AiokubeSchedulerConfiguration(Model):
+class AiokubeSchedulerConfiguration(Model, frozen=True):
     """The second document."""
 
     api_version: Str = V1ALPHA1
@@ -132,11 +114,11 @@ class AiokubeSchedulerConfiguration(Model):
     """``AiokubeSchedulerConfiguration``; required in a file."""
     max_bindings_in_flight: Int32 = 32
     """Binding requests to the API server at the same time. Default: 32."""
-    refuse_insecure_tls: Bool = Field(default=False, alias="refuseInsecureTLS")
+    refuse_insecure_tls: Bool = msgspec.field(default=False, name="refuseInsecureTLS")
     """Reject extenders whose certificate would not be verified, instead of warning. Default: false."""
-    requeue_endpoint: RequeueEndpoint = RequeueEndpoint.model_construct()
+    requeue_endpoint: RequeueEndpoint = RequeueEndpoint()
     """The endpoint with which an extender makes pods active that it rejected."""
-    extender_bodies: ExtenderBodies = ExtenderBodies.model_construct()
+    extender_bodies: ExtenderBodies = ExtenderBodies()
     """Which bodies of calls to extenders are kept."""
     extenders: tuple[ExtenderOptions, ...] = ()
     """Additions to extenders, by urlPrefix."""

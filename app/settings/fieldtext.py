@@ -5,9 +5,10 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from pydantic import BaseModel
+import msgspec
 
 from app.model.gotext import Duration
+from app.settings.base import Model
 from app.settings.problems import Finding, Path
 
 REDACTED: Final = "REDACTED"
@@ -60,12 +61,11 @@ def _jsonable(value: Any) -> Any:
     """Models by their Go field names, an empty list of theirs (a tuple) as Go's nil."""
     if isinstance(value, Duration):
         return str(value)
-    if isinstance(value, BaseModel):
-        fields = type(value).model_fields
+    if isinstance(value, Model):
         return {
-            go_name[:1].upper() + go_name[1:]: _jsonable(getattr(value, name))
-            for name, field in fields.items()
-            for go_name in [field.alias or name]
+            go_name[:1].upper() + go_name[1:]: _jsonable(getattr(value, field.name))
+            for field in msgspec.structs.fields(type(value))
+            for go_name in [field.encode_name]
         }
     if isinstance(value, Mapping):
         return {

@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from app.model.gotext import Duration, DurationError
+from app.settings.base import replaced
 from app.settings.fieldtext import show
 from app.settings.load import Loaded, Settings
 from app.settings.models import LeaderElectionConfiguration
@@ -77,7 +78,7 @@ def apply_flags(loaded: Loaded | None, flags: Flags) -> Loaded:
         return _with_deprecated(changed, given)
     client = changed.settings.configuration.client_connection
     if "kubeconfig" in given and not client.kubeconfig:
-        client = client.model_copy(update={"kubeconfig": given.pop("kubeconfig")})
+        client = replaced(client, kubeconfig=given.pop("kubeconfig"))
         changed = _replace(changed, client_connection=client)
     ignored = tuple(_ignored(given))
     return msgspec.structs.replace(changed, warnings=(*changed.warnings, *ignored))
@@ -91,8 +92,8 @@ def flag_name(name: str) -> str:
 def _with_election(loaded: Loaded, given: Mapping[str, Any]) -> Loaded:
     changes, problems = _election_changes(given)
     config = loaded.settings.configuration
-    election = config.leader_election.model_copy(
-        update={_attribute(field): value for field, value in changes.items()}
+    election = replaced(
+        config.leader_election, **{_attribute(field): value for field, value in changes.items()}
     )
     flag_of = {field: flag_name(flag) for flag, field in _ELECTION.items() if flag in given}
     for finding in leader_election(election) if changes and not problems else ():
@@ -123,19 +124,18 @@ def _election_changes(given: Mapping[str, Any]) -> tuple[dict[str, Any], list[Pr
 
 
 def _attribute(field: str) -> str:
-    fields = LeaderElectionConfiguration.model_fields
-    return next(name for name, info in fields.items() if info.alias == field)
+    fields = msgspec.structs.fields(LeaderElectionConfiguration)
+    return next(each.name for each in fields if each.encode_name == field)
 
 
 def _with_deprecated(loaded: Loaded, given: Mapping[str, Any]) -> Loaded:
     config = loaded.settings.configuration
-    client = config.client_connection.model_copy(
-        update={
-            {"contentType": "content_type"}.get(field, field): given[flag]
-            for flag, field in _CLIENT.items()
-            if flag in given
-        }
-    )
+    changes = {
+        {"contentType": "content_type"}.get(field, field): given[flag]
+        for flag, field in _CLIENT.items()
+        if flag in given
+    }
+    client = replaced(config.client_connection, **changes)
     if client.burst < 0:
         said = f"Invalid value: {client.burst}: must be non-negative (--kube-api-burst)"
         raise ConfigurationError([Problem(0, 0, "clientConnection.burst", said)], source="flags")
@@ -159,6 +159,6 @@ def _ignored(given: Mapping[str, Any]) -> Iterator[Problem]:
 
 def _replace(loaded: Loaded, **changes: Any) -> Loaded:
     """The same with some fields of the first document replaced."""
-    config = loaded.settings.configuration.model_copy(update=changes)
+    config = replaced(loaded.settings.configuration, **changes)
     settings = msgspec.structs.replace(loaded.settings, configuration=config)
     return msgspec.structs.replace(loaded, settings=settings)

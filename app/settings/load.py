@@ -410,7 +410,7 @@ class _Reader:
         self, document: Document | None, config: Decoded[KubeSchedulerConfiguration]
     ) -> AiokubeSchedulerConfiguration:
         if document is None:
-            return AiokubeSchedulerConfiguration.model_construct()
+            return AiokubeSchedulerConfiguration()
         self.documents.append(document.value)
         locator = Locator(document.marks)
         extension = decode(AiokubeSchedulerConfiguration, document.value, locator)

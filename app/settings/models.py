@@ -6,23 +6,12 @@ The models hold what the user wrote with the simple defaults filled in; the defa
 """
 
 import base64
-from typing import Annotated, Any, Final, Generic, TypeVar
+from typing import Annotated, Any, Final
 
-from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
+import msgspec
 
 from app.model.gotext import Duration
-from app.settings.args import (
-    ARGS,
-    DefaultPreemptionArgs,
-    DynamicResourcesArgs,
-    InterPodAffinityArgs,
-    NodeAffinityArgs,
-    NodeResourcesBalancedAllocationArgs,
-    NodeResourcesFitArgs,
-    PluginArgs,
-    PodTopologySpreadArgs,
-    VolumeBindingArgs,
-)
+from app.settings.args import ARGS, PluginArgs
 from app.settings.base import (
     V1,
     Base64,
@@ -38,11 +27,17 @@ from app.settings.base import (
 
 DEFAULT_SCHEDULER_NAME: Final = "default-scheduler"
 
-OPAQUE: Final = "out-of-tree"
-"""The union tag of plugin configurations with unknown arguments."""
+
+class _Unnamed(str):
+    """An empty name that was not given."""
+
+    __slots__ = ()
 
 
-class LeaderElectionConfiguration(Model):
+_UNNAMED: Final = _Unnamed()
+
+
+class LeaderElectionConfiguration(Model, frozen=True):
     """Leader election among replicas. Durations of 0 mean the default."""
 
     leader_elect: Bool = True
@@ -61,7 +56,7 @@ class LeaderElectionConfiguration(Model):
     """The Lease's namespace. Default: kube-system."""
 
 
-class ClientConnectionConfiguration(Model):
+class ClientConnectionConfiguration(Model, frozen=True):
     """How to reach the API server."""
 
     kubeconfig: Str = ""
@@ -78,7 +73,7 @@ class ClientConnectionConfiguration(Model):
     """Requests that may exceed the average at once. Default: 100 (also for 0)."""
 
 
-class Plugin(Model):
+class Plugin(Model, frozen=True):
     """A plugin by name."""
 
     name: Str = ""
@@ -87,7 +82,7 @@ class Plugin(Model):
     """The weight of its score; used only in score and multiPoint. Default: 1 (also for 0)."""
 
 
-class PluginSet(Model):
+class PluginSet(Model, frozen=True):
     """Plugins to enable in addition to the default plugins, and default plugins to disable."""
 
     enabled: tuple[Plugin, ...] = ()
@@ -96,38 +91,38 @@ class PluginSet(Model):
     """Default plugins not to run; ``*`` stands for all of them."""
 
 
-class Plugins(Model):
+class Plugins(Model, frozen=True):
     """A plugin set per extension point; multiPoint stands for every point that a plugin implements."""
 
-    pre_enqueue: PluginSet = PluginSet.model_construct()
+    pre_enqueue: PluginSet = PluginSet()
     """Before a pod enters the active queue."""
-    queue_sort: PluginSet = PluginSet.model_construct()
+    queue_sort: PluginSet = PluginSet()
     """The order of the queue: exactly one plugin, the same in all profiles."""
-    pre_filter: PluginSet = PluginSet.model_construct()
+    pre_filter: PluginSet = PluginSet()
     """Once per pod, before the nodes are filtered."""
-    filter: PluginSet = PluginSet.model_construct()
+    filter: PluginSet = PluginSet()
     """Which nodes can run the pod."""
-    post_filter: PluginSet = PluginSet.model_construct()
+    post_filter: PluginSet = PluginSet()
     """When no node can: preemption."""
-    pre_score: PluginSet = PluginSet.model_construct()
+    pre_score: PluginSet = PluginSet()
     """Once per pod, before scoring."""
-    score: PluginSet = PluginSet.model_construct()
+    score: PluginSet = PluginSet()
     """How good each node is; weights count here."""
-    reserve: PluginSet = PluginSet.model_construct()
+    reserve: PluginSet = PluginSet()
     """When a node has been chosen, and when it has to be given up."""
-    permit: PluginSet = PluginSet.model_construct()
+    permit: PluginSet = PluginSet()
     """May delay the binding."""
-    pre_bind: PluginSet = PluginSet.model_construct()
+    pre_bind: PluginSet = PluginSet()
     """Before the pod is bound."""
-    bind: PluginSet = PluginSet.model_construct()
+    bind: PluginSet = PluginSet()
     """Binds the pod; the first plugin that does not decline decides."""
-    post_bind: PluginSet = PluginSet.model_construct()
+    post_bind: PluginSet = PluginSet()
     """After the pod has been bound."""
-    multi_point: PluginSet = PluginSet.model_construct()
+    multi_point: PluginSet = PluginSet()
     """At every extension point that the plugin implements; all default plugins are enabled here."""
-    placement_generate: PluginSet = PluginSet.model_construct()
+    placement_generate: PluginSet = PluginSet()
     """Topology-aware workload scheduling (its feature gate is off): candidates of placements."""
-    placement_score: PluginSet = PluginSet.model_construct()
+    placement_score: PluginSet = PluginSet()
     """Topology-aware workload scheduling (its feature gate is off): how good each placement is."""
 
     def at(self, point: str) -> PluginSet:
@@ -136,63 +131,38 @@ class Plugins(Model):
         return plugin_set
 
 
-FIELD_OF_POINT: Final = {str(field.alias): name for name, field in Plugins.model_fields.items()}
+FIELD_OF_POINT: Final = {field.encode_name: field.name for field in msgspec.structs.fields(Plugins)}
 """Extension point as in the file -> attribute of ``Plugins``."""
 
-Args = TypeVar("Args")
 
-
-class PluginConfig(Model, Generic[Args]):
+class PluginConfig(Model, frozen=True):
     """Arguments for one plugin."""
 
     name: Str = ""
     """The plugin's name."""
-    args: Args
-    """Its arguments; absent, null and empty mean the defaults."""
+    args: Any = msgspec.field(default_factory=dict)
+    """Its arguments, those of an in-tree plugin as a model; absent, null and empty mean the defaults."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _args_may_be_absent(cls, value: Any) -> Any:
-        if isinstance(value, dict) and value.get("args") is None:
-            return {**value, "args": {}}
-        return value
-
-
-def plugin_config_tag(value: Any) -> str:
-    """Which member of the union a plugin configuration is: the plugin's name, or ``OPAQUE``."""
-    name = value.get("name") if isinstance(value, dict) else getattr(value, "name", None)
-    return name if isinstance(name, str) and name in ARGS else OPAQUE
+    def __post_init__(self) -> None:
+        """Reads the arguments of an in-tree plugin. Raises ValueError, ValidationError."""
+        model, given = ARGS.get(self.name), {} if self.args is None else self.args
+        if model is not None and not isinstance(given, PluginArgs):
+            given = msgspec.convert(given, model)
+        msgspec.structs.force_setattr(self, "args", given)
 
 
-AnyPluginConfig = Annotated[
-    Annotated[PluginConfig[DefaultPreemptionArgs], Tag("DefaultPreemption")]
-    | Annotated[PluginConfig[DynamicResourcesArgs], Tag("DynamicResources")]
-    | Annotated[PluginConfig[InterPodAffinityArgs], Tag("InterPodAffinity")]
-    | Annotated[PluginConfig[NodeAffinityArgs], Tag("NodeAffinity")]
-    | Annotated[
-        PluginConfig[NodeResourcesBalancedAllocationArgs], Tag("NodeResourcesBalancedAllocation")
-    ]
-    | Annotated[PluginConfig[NodeResourcesFitArgs], Tag("NodeResourcesFit")]
-    | Annotated[PluginConfig[PodTopologySpreadArgs], Tag("PodTopologySpread")]
-    | Annotated[PluginConfig[VolumeBindingArgs], Tag("VolumeBinding")]
-    | Annotated[PluginConfig[Any], Tag(OPAQUE)],
-    Discriminator(plugin_config_tag),
-]
-"""The configuration of an in-tree plugin with typed arguments, or of any other plugin with opaque ones."""
-
-
-class KubeSchedulerProfile(Model):
+class KubeSchedulerProfile(Model, frozen=True):
     """A scheduler name that pods may request, with its plugins."""
 
-    scheduler_name: Str = ""
+    scheduler_name: Str = _UNNAMED
     """Pods with this ``spec.schedulerName`` are scheduled by the profile. Default: default-scheduler, with one
     profile.
     """
     percentage_of_nodes_to_score: Int32 | None = None
     """Overrides the field of the same name at the top. Default: that one."""
-    plugins: Plugins = Plugins.model_construct()
+    plugins: Plugins = Plugins()
     """Changes to the default plugins."""
-    plugin_config: tuple[AnyPluginConfig, ...] = ()
+    plugin_config: tuple[PluginConfig, ...] = ()
     """Arguments of plugins, at most one entry for each."""
 
     @property
@@ -201,7 +171,7 @@ class KubeSchedulerProfile(Model):
         return {entry.name: entry.args for entry in self.plugin_config}
 
 
-class ExtenderTLSConfig(Model):
+class ExtenderTLSConfig(Model, frozen=True):
     """TLS settings for an extender. Data override files."""
 
     insecure: Bool = False
@@ -216,10 +186,16 @@ class ExtenderTLSConfig(Model):
     """Path of the certificates to trust (PEM). Default: the system's."""
     cert_data: Base64 = ""
     """The client certificate itself: PEM, base64."""
-    key_data: Base64 = Field(default="", repr=False)
+    key_data: Base64 = ""
     """The key itself: PEM, base64. Never shown in dumps and logs."""
     ca_data: Base64 = ""
     """The certificates to trust themselves: PEM, base64."""
+
+    def __repr__(self) -> str:
+        """Without the key."""
+        shown = (name for name in self.__struct_fields__ if name != "key_data")
+        given = ", ".join(f"{name}={getattr(self, name)!r}" for name in shown)
+        return f"{type(self).__name__}({given})"
 
     @property
     def has_ca(self) -> bool:
@@ -242,7 +218,7 @@ class ExtenderTLSConfig(Model):
         return base64.b64decode(self.ca_data)
 
 
-class ExtenderManagedResource(Model):
+class ExtenderManagedResource(Model, frozen=True):
     """An extended resource that an extender manages."""
 
     name: Str = ""
@@ -251,7 +227,7 @@ class ExtenderManagedResource(Model):
     """NodeResourcesFit does not check it: the extender does. Default: false."""
 
 
-class Extender(Model):
+class Extender(Model, frozen=True):
     """A webhook that is called while pods are scheduled (KEP-1819)."""
 
     url_prefix: Str = ""
@@ -266,7 +242,7 @@ class Extender(Model):
     """Multiplies the extender's scores; positive if there is a prioritizeVerb."""
     bind_verb: Str = ""
     """Binds the pod instead of the scheduler. Default: not called."""
-    enable_https: Bool = Field(default=False, alias="enableHTTPS")
+    enable_https: Bool = msgspec.field(default=False, name="enableHTTPS")
     """Without a CA, disables the verification of the certificate; urlPrefix decides on HTTPS."""
     tls_config: ExtenderTLSConfig | None = None
     """Certificates. Default: the system's trust store."""
@@ -284,12 +260,12 @@ def _at_least_one(profiles: tuple[KubeSchedulerProfile, ...]) -> tuple[KubeSched
     """No profile means one; a single profile need not be named."""
     if not profiles:
         return (KubeSchedulerProfile(scheduler_name=DEFAULT_SCHEDULER_NAME),)
-    if len(profiles) == 1 and "scheduler_name" not in profiles[0].model_fields_set:
-        return (profiles[0].model_copy(update={"scheduler_name": DEFAULT_SCHEDULER_NAME}),)
+    if len(profiles) == 1 and profiles[0].scheduler_name is _UNNAMED:
+        return (msgspec.structs.replace(profiles[0], scheduler_name=DEFAULT_SCHEDULER_NAME),)
     return profiles
 
 
-class KubeSchedulerConfiguration(Model):
+class KubeSchedulerConfiguration(Model, frozen=True):
     """The file that kube-scheduler reads."""
 
     api_version: Str = V1
@@ -298,17 +274,13 @@ class KubeSchedulerConfiguration(Model):
     """``KubeSchedulerConfiguration``; required in a file."""
     parallelism: Int32 = 16
     """Cycles that may wait for extenders at the same time; 1 keeps a strict order. Default: 16."""
-    leader_election: LeaderElectionConfiguration = LeaderElectionConfiguration.model_construct()
+    leader_election: LeaderElectionConfiguration = LeaderElectionConfiguration()
     """Leader election among replicas."""
-    client_connection: ClientConnectionConfiguration = (
-        ClientConnectionConfiguration.model_construct()
-    )
+    client_connection: ClientConnectionConfiguration = ClientConnectionConfiguration()
     """How to reach the API server."""
     enable_profiling: Bool = True
     """Serve the debugging endpoints. Default: true."""
-    enable_contention_profiling: Bool = Field(
-        default_factory=lambda given: bool(given.get("enable_profiling", True))
-    )
+    enable_contention_profiling: Bool = None  # type: ignore[assignment]  # see __post_init__
     """Accepted for compatibility. Default: as enableProfiling."""
     percentage_of_nodes_to_score: Int32 = 0
     """Percent of the nodes that are sent to extenders at a time, 0 to 100; 0 for kube-scheduler's adaptive number."""
@@ -316,11 +288,19 @@ class KubeSchedulerConfiguration(Model):
     """Seconds a pod waits after its first failed attempt; doubled with each. Default: 1."""
     pod_max_backoff_seconds: Int64 = 10
     """The longest such wait in seconds. Default: 10."""
-    profiles: Annotated[tuple[KubeSchedulerProfile, ...], AfterValidator(_at_least_one)] = (
-        KubeSchedulerProfile.model_construct(scheduler_name=DEFAULT_SCHEDULER_NAME),
+    profiles: tuple[KubeSchedulerProfile, ...] = (
+        KubeSchedulerProfile(scheduler_name=DEFAULT_SCHEDULER_NAME),
     )
     """The scheduler names served. Default: one profile, default-scheduler."""
     extenders: tuple[Extender, ...] = ()
     """Webhooks, shared by all profiles."""
     delay_cache_until_active: Bool = False
     """Fill the caches only after becoming leader. Default: false."""
+
+    def __post_init__(self) -> None:
+        """Fills in the defaults that depend on other values."""
+        msgspec.structs.force_setattr(self, "profiles", _at_least_one(self.profiles))
+        if self.enable_contention_profiling not in {True, False}:
+            msgspec.structs.force_setattr(
+                self, "enable_contention_profiling", self.enable_profiling
+            )

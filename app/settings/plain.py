@@ -1,4 +1,4 @@
-"""Converts the configuration to plain structs, for the parts of the program that do not use pydantic."""
+"""Converts the configuration to plain structs, for the parts of the program that know nothing of files."""
 
 from typing import Any, Final, TypeVar
 
@@ -7,7 +7,7 @@ import msgspec
 from app.framework import args as plain
 from app.model.gotext import Duration
 from app.settings import args as models
-from app.settings.base import Model
+from app.settings.base import Model, as_json
 from app.settings.models import KubeSchedulerConfiguration, KubeSchedulerProfile
 from app.settings.plugins import ResolvedPlugins
 
@@ -26,8 +26,7 @@ def to_profile(
     percentage = config.percentage_of_nodes_to_score if own is None else own
     given = profile.args
     plugin_config: dict[str, Any] = {
-        name: to_args(given.get(name, model.model_construct()))
-        for name, model in models.ARGS.items()
+        name: to_args(given.get(name) or model()) for name, model in models.ARGS.items()
     }
     if ignored:
         fit = plugin_config["NodeResourcesFit"]
@@ -47,8 +46,7 @@ def to_args(args: models.PluginArgs) -> plain.InTreeArgs:
     """The arguments of an in-tree plugin."""
     match args:
         case models.NodeAffinityArgs(added_affinity=models.NodeAffinity() as added):
-            spelled = added.model_dump(by_alias=True, exclude_none=True, mode="json")
-            return plain.NodeAffinityArgs(spelled)
+            return plain.NodeAffinityArgs(as_json(added))
         case models.NodeResourcesFitArgs():
             strategy = args.scoring_strategy
             ratio = strategy.requested_to_capacity_ratio
@@ -67,7 +65,8 @@ def to_args(args: models.PluginArgs) -> plain.InTreeArgs:
 def to_struct(model: Model, kind: type[S], **changes: object) -> S:
     """A struct or dataclass with the model's values of its fields, and with ``changes``. Durations become seconds."""
     values = {
-        name: value.seconds if isinstance(value, Duration) else value for name, value in model
+        name: value.seconds if isinstance(value, Duration) else value
+        for name, value in msgspec.structs.asdict(model).items()
     }
     return msgspec.convert(values | changes, kind, from_attributes=True)
 

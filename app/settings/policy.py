@@ -9,6 +9,8 @@ import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+import msgspec
+
 from app.settings.base import V1
 from app.settings.defaults import IN_TREE_CAPABILITIES
 from app.settings.fieldtext import invalid, show
@@ -292,7 +294,8 @@ def _convert_hard_weight(
 
 def _spellings(model: type[Any]) -> dict[str, str]:
     """Field in lower case -> as v1 spells it."""
-    return {str(f.alias).lower(): str(f.alias) for f in model.model_fields.values()}
+    names = [field.encode_name for field in msgspec.structs.fields(model)]
+    return {name.lower(): name for name in names}
 
 
 _EXTENDER: Final = _spellings(Extender)

@@ -10,6 +10,7 @@ import msgspec
 from app.settings.check import Checked, as_object, as_text
 from app.settings.extension import AiokubeSchedulerConfiguration
 from app.settings.load import load
+from app.settings.mistakes import model_of
 from app.settings.models import KubeSchedulerConfiguration
 from app.settings.problems import ConfigurationError
 from tests.fuzz.driver import Figures
@@ -144,7 +145,7 @@ class _Any:
 
 
 def _shape(model: Any) -> Shape:
-    schema = model.model_json_schema(by_alias=True)
+    schema = model_of(model).model_json_schema(by_alias=True)
     return _Shapes(schema).of({key: value for key, value in schema.items() if key != "$defs"})
 
 

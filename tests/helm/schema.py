@@ -8,13 +8,13 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
-from pydantic import BaseModel
-
+from app.settings.base import Model
 from app.settings.extension import AiokubeSchedulerConfiguration
+from app.settings.mistakes import model_of
 from app.settings.models import KubeSchedulerConfiguration
 
 FILE: Final = Path(__file__).parents[2] / "helm" / "aiokube-scheduler" / "values.schema.json"
-_DOCUMENTS: Final[tuple[type[BaseModel], ...]] = (
+_DOCUMENTS: Final[tuple[type[Model], ...]] = (
     KubeSchedulerConfiguration,
     AiokubeSchedulerConfiguration,
 )
@@ -26,7 +26,7 @@ def definitions() -> dict[str, Any]:
     """Name -> JSON schema (draft 7) of everything that occurs in the two documents."""
     found: dict[str, Any] = {}
     for document in _DOCUMENTS:
-        schema = document.model_json_schema(ref_template="#/definitions/{model}")
+        schema = model_of(document).model_json_schema(ref_template="#/definitions/{model}")
         found |= schema.pop("$defs")
         found[document.__name__] = schema
     found = {name: _plain(schema) for name, schema in found.items()}

@@ -8,6 +8,8 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from app.plugins import registry
 from app.scheduler.profiles import plugin_problems
 from app.settings.args import NodeResourcesFitArgs
@@ -78,11 +80,11 @@ def _with_dry_runs(settings: Settings) -> Settings:
             "bind_verb": "",
             "node_cache_capable": extender.node_cache_capable if names is None else names,
         }
-        extenders.append(extender.model_copy(update=changes))
+        extenders.append(msgspec.structs.replace(extender, **changes))
         if given.url_prefix:
-            options.append(given.model_copy(update={"release_verb": "", "group_verb": ""}))
+            options.append(msgspec.structs.replace(given, release_verb="", group_verb=""))
     changed = _changed(settings, {"extenders": tuple(extenders)})
-    extension = settings.extension.model_copy(update={"extenders": tuple(options)})
+    extension = msgspec.structs.replace(settings.extension, extenders=tuple(options))
     return Settings(changed.configuration, extension)
 
 
@@ -94,7 +96,7 @@ def without_extenders(settings: Settings) -> Settings:
         for profile in config.profiles
     )
     without = _changed(settings, {"extenders": (), "profiles": profiles})
-    extension = settings.extension.model_copy(update={"extenders": ()})
+    extension = msgspec.structs.replace(settings.extension, extenders=())
     return Settings(without.configuration, extension)
 
 
@@ -105,12 +107,14 @@ def _ignoring(profile: KubeSchedulerProfile, resources: frozenset[str]) -> KubeS
     given = profile.args.get(_FIT)
     args = given if isinstance(given, NodeResourcesFitArgs) else NodeResourcesFitArgs()
     known = args.ignored_resources
-    added = args.model_copy(update={"ignored_resources": (*known, *sorted(resources - set(known)))})
-    entry = PluginConfig[NodeResourcesFitArgs](name=_FIT, args=added)
+    added = msgspec.structs.replace(
+        args, ignored_resources=(*known, *sorted(resources - set(known)))
+    )
+    entry = PluginConfig(name=_FIT, args=added)
     others = [each for each in profile.plugin_config if each.name != _FIT]
-    return profile.model_copy(update={"plugin_config": (*others, entry)})
+    return msgspec.structs.replace(profile, plugin_config=(*others, entry))
 
 
 def _changed(settings: Settings, changes: dict[str, Any]) -> Settings:
-    configuration = settings.configuration.model_copy(update=changes)
+    configuration = msgspec.structs.replace(settings.configuration, **changes)
     return Settings(configuration, settings.extension)

@@ -1,10 +1,18 @@
 """Shapes and types: what pydantic finds, in kube-scheduler's words."""
 
+from contextlib import suppress
+from random import Random
+
+import msgspec
 import pytest
 
+from app.settings.extension import AiokubeSchedulerConfiguration
+from app.settings.mistakes import find_mistakes
+from app.settings.models import ExtenderTLSConfig, KubeSchedulerConfiguration
 from app.settings.problems import Locator, Problem, render_path
 from app.settings.structure import closest
 from tests.core.settings.kit import loaded, mistakes, v1
+from tests.fuzz.configurations import EXTENSION, MAIN
 
 SHAPES = {
     "integer": ("parallelism: x", '3: parallelism: Invalid value: "x": must be an integer'),
@@ -160,6 +168,11 @@ def test_nulls_count_as_absent_but_not_in_opaque_arguments():
     assert config.profiles[0].args["Other"] == {}
 
 
+def test_arguments_may_be_null():
+    config = loaded("profiles: [{pluginConfig: [{name: Other, args: ~}]}]").settings.configuration
+    assert config.profiles[0].args == {"Other": {}}
+
+
 @pytest.mark.parametrize(
     ("name", "known", "hint"),
     [
@@ -195,3 +208,42 @@ def test_a_locator_maps_the_longest_moved_prefix():
     assert locator.origin(("a", "x", 1)) == ("c", 1, 1)
     assert locator.origin(("a", "x", 0, "z")) == ("d", "z")
     assert locator.origin(("q",)) == ("q",)
+
+
+def without_nulls(value):
+    if isinstance(value, dict):
+        return {key: without_nulls(item) for key, item in value.items() if item is not None}
+    return [without_nulls(item) for item in value] if isinstance(value, list) else value
+
+
+def documents(shape):
+    random = Random(1)
+    for harm in (0.0, 0.002, 0.02) * 100:
+        with suppress(RecursionError):
+            text = msgspec.json.encode(shape.valid(random, harm))
+            yield without_nulls(msgspec.json.decode(text))
+
+
+@pytest.mark.parametrize(
+    ("model", "shape"),
+    [(KubeSchedulerConfiguration, MAIN), (AiokubeSchedulerConfiguration, EXTENSION)],
+)
+def test_what_is_read_at_once_is_what_is_read_in_search_of_mistakes(model, shape):
+    """A document is read without pydantic exactly if pydantic finds nothing wrong, and as the same model."""
+    outcomes = set()
+    for value in documents(shape):
+        found, findings, _ = find_mistakes(model, value, Locator.nowhere())
+        try:
+            read = msgspec.convert(value, model)
+        except msgspec.ValidationError:
+            assert findings, value
+        else:
+            assert (read, findings) == (found, ()), value
+        outcomes.add(bool(findings))
+    assert outcomes == {True, False}
+
+
+def test_a_key_is_not_shown_where_its_settings_are():
+    config = ExtenderTLSConfig(key_data="bXkgc2VjcmV0", server_name="there")
+    assert "bXkgc2VjcmV0" not in repr(config)
+    assert "server_name='there'" in repr(config)

@@ -2,6 +2,8 @@
 
 import pytest
 
+from app.settings.base import as_json
+from app.settings.models import Plugins
 from tests.core.settings.kit import loaded, mistakes, v1, warnings
 
 TOP_LEVEL = {
@@ -299,8 +301,16 @@ def test_what_could_not_be_read_is_not_reported_twice():
 
 
 def test_defaults_are_kube_schedulers():
-    config = loaded().settings.configuration
-    assert config.model_dump(mode="json", by_alias=True, exclude={"profiles"}) == {
+    settings = loaded().settings.configuration
+    config = as_json(settings)
+    assert config.pop("profiles") == [
+        {
+            "schedulerName": "default-scheduler",
+            "plugins": as_json(Plugins()),
+            "pluginConfig": [],
+        }
+    ]
+    assert config == {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",
         "parallelism": 16,
@@ -328,7 +338,7 @@ def test_defaults_are_kube_schedulers():
         "extenders": [],
         "delayCacheUntilActive": False,
     }
-    assert [profile.scheduler_name for profile in config.profiles] == ["default-scheduler"]
+    assert [profile.scheduler_name for profile in settings.profiles] == ["default-scheduler"]
 
 
 def test_unset_means_default_where_go_cannot_tell_the_difference():

@@ -6,6 +6,7 @@ import fnmatch
 import re
 from pathlib import Path
 
+import msgspec
 import yaml
 from click.testing import CliRunner
 
@@ -52,17 +53,17 @@ def test_the_mistakes_are_told_as_shown(tmp_path, monkeypatch):
 
 def fields(model, prefix=""):
     """(path, default) of everything that can be set in a document."""
-    for field in model.model_fields.values():
-        inner = field.annotation
-        path = f"{prefix}{field.alias}"
-        if field.alias == "extenders":
+    for field in msgspec.structs.fields(model):
+        inner, name = field.type, field.encode_name
+        path = f"{prefix}{name}"
+        if name == "extenders":
             (inner, _) = inner.__args__
             path += "[]"
-        if inner is LabelSelector or field.alias == "profiles":
+        if inner is LabelSelector or name == "profiles":
             yield path, "all"
         elif isinstance(inner, type) and issubclass(inner, Model):
             yield from fields(inner, f"{path}.")
-        elif field.alias not in {"apiVersion", "kind"}:
+        elif name not in {"apiVersion", "kind"}:
             yield path, field.default
 
 
