@@ -163,6 +163,10 @@ def _status(exchange: Exchange) -> Iterator[_Found]:
             yield WARNING, text
         return
     said = excerpt(exchange.body)
+    if exchange.verb is Verb.BIND and exchange.status == 500 and "not found" in said.lower():
+        text = "rejected with status 500, as it should be for a pod that does not exist"
+        yield NOTE, f"{text}; an Error with status 200 would be shown with the pod: {said}"
+        return
     text = f"answers with status {exchange.status}, anything but 200 is an error"
     hint = _STATUS_HINTS.get(exchange.status, "")
     if exchange.redirected:

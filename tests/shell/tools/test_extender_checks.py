@@ -254,6 +254,25 @@ def test_the_exchange(fields, severity, words):
     assert words in text
 
 
+@pytest.mark.parametrize(
+    ("status", "body", "severity", "words"),
+    [
+        (
+            500,
+            b'{"Error":"pods \\"p\\" not found"}',
+            NOTE,
+            "as it should be for a pod that does not exist",
+        ),
+        (500, b'{"Error":"boom"}', ERROR, "anything but 200 is an error"),
+        (404, b"404 page not found", ERROR, "is the path of this verb right?"),
+    ],
+)
+def test_a_binding_that_is_refused_by_its_status(status, body, severity, words):
+    [(found, text)] = said(exchange("bind", {}, status=status, body=body))
+    assert found is severity
+    assert words in text
+
+
 def test_long_lists_are_cut():
     names = [f"n{i}" for i in range(100)]
     [(_, text)] = said(exchange("filter", {"NodeNames": names[:1]}, names=names))
