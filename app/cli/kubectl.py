@@ -22,6 +22,7 @@ _COMMANDS: Final = (
     "drain",
     "lose",
     "needs",
+    "record",
     "top",
     "dashboard",
     "version",

@@ -35,6 +35,7 @@ _COMMANDS: Final = {
         "check_extender", "Call extenders and print problems of their answers."
     ),
     "simulate": _Entry("simulate", "Show where a workload would go in the cluster of a dump."),
+    "record": _Entry("record", "Take the last minutes of a running scheduler, to replay them."),
     "replay": _Entry("replay", "Let a recorded scheduler decide once more, and compare."),
     "shadow": _Entry("shadow", "Judge the decisions of a cluster's scheduler; write nothing."),
     "explain": _Entry("explain", "Say why a pod is where it is, or why it is pending."),

@@ -1,5 +1,6 @@
 """Builds the HTTP endpoints of a process, and serves them."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
@@ -25,6 +26,7 @@ from app.serving.health import HealthEndpoints
 from app.serving.listening import Listening
 from app.serving.options import ServingOptions
 from app.serving.pages import AboutPages, Dumps, MetricsPages
+from app.serving.recording import NotRecordedError, RecordedFile, RecordingPages
 from app.serving.server import answering
 from app.serving.whatif import WhatIfPages
 
@@ -73,10 +75,24 @@ class Endpoints:
                 features=scheduler.features,
             ).routes(),
             *self._extender_routes(),
+            *RecordingPages(self._latest if scheduler.recorder is not None else None).routes(),
             *WhatIfPages(scheduler.whatif.ask, scheduler.filter.answer, version).routes(),
             *self.feed.routes(),
             *self._debug_pages(telemetry, dumps).routes(),
         ]
+
+    async def _latest(self, seconds: float) -> Sequence[RecordedFile]:
+        """The files of the recording that have the last so many seconds. Raises NotRecordedError, OSError."""
+        from app.scheduler.trace import TraceError  # noqa: PLC0415 - few schedulers record
+
+        recorder = self._scheduler.recorder
+        assert recorder is not None  # noqa: S101 - else nobody calls this
+        since = self._scheduler.parts.clock.wall() - seconds
+        try:
+            files = await asyncio.to_thread(recorder.latest, recorder.mark(), since)
+        except TraceError as error:
+            raise NotRecordedError(str(error)) from error
+        return [RecordedFile(*each) for each in files]
 
     def _debug_pages(self, telemetry: Telemetry, dumps: Dumps) -> DebugPages:
         scheduler = self._scheduler

@@ -11,7 +11,7 @@ import queue
 import threading
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 from weakref import ref
 
 import msgspec
@@ -25,7 +25,17 @@ from app.model.clock import Clock
 from app.model.objects import Named, Node
 from app.model.pod import Pod
 from app.model.pod_groups import GroupKey, LabelledPodGroup, PodGroup
-from app.scheduler.trace import MAX_GROUP, MAX_RECORD, SUFFIX, BlockWriter, Header, Op
+from app.scheduler.trace import (
+    MAX_GROUP,
+    MAX_RECORD,
+    SUFFIX,
+    BlockWriter,
+    Header,
+    Op,
+    TraceError,
+    files_of,
+    read_records,
+)
 from app.state.queue.active_queue import Admits
 from app.state.queue.queued_pod import QueuedPod
 from app.state.scheduler_state import Change, Command, Failure, SchedulerState
@@ -130,7 +140,7 @@ class Recorder:
         self._begins = True
         #: Whether a record can be added to the file that is open; the thread says if that is large enough, or was lost.
         self._ready = False
-        self._blocks: Final[queue.Queue[_Block | None]] = queue.Queue(MAX_WAITING)
+        self._blocks: Final[queue.Queue[_Block | Mark | None]] = queue.Queue(MAX_WAITING)
         self._failed = ""
         self._complained = 0.0
         probe = directory / f".{SUFFIX[1:]}"
@@ -146,6 +156,39 @@ class Recorder:
     def begin(self, header: Header, state: SchedulerState, rng: np.random.Generator) -> None:
         """Starts to record. ``rng``: from which decisions draw."""
         self._header, self._state, self._rng = header, state, rng
+
+    def mark(self) -> "Mark":
+        """Has what was recorded so far written; the mark says when that is done."""
+        self._hand_over()
+        mark = Mark()
+        try:
+            self._blocks.put_nowait(mark)
+        except queue.Full:
+            mark.reached.set()
+        return mark
+
+    def latest(self, mark: "Mark", since: float) -> list[tuple[BinaryIO, int]]:
+        """The files that have what was recorded since a time, the oldest first, each with its bytes up to the mark.
+
+        Waits for the disk. Raises TraceError, OSError.
+        """
+        if not mark.reached.wait(END_SECONDS) or mark.path is None:
+            raise TraceError("the disk does not keep up, or is full")
+        found: list[tuple[BinaryIO, int]] = []
+        size, whole = mark.size, [path for path in files_of(self._directory) if path <= mark.path]
+        with contextlib.ExitStack() as opened:
+            for path in reversed(whole):
+                try:
+                    file = opened.enter_context(path.open("rb"))
+                    began = next(read_records(path))[0].began
+                except (FileNotFoundError, TraceError, StopIteration):  # an old file, which goes
+                    break
+                found.insert(0, (file, size or path.stat().st_size))
+                size = 0
+                if began <= since:
+                    break
+            opened.pop_all()
+        return found
 
     def end(self) -> None:
         """Writes what is left; waits END_SECONDS at most."""
@@ -377,7 +420,12 @@ class Recorder:
     def _write(self) -> None:
         writer: BlockWriter | None = None
         while (block := self._blocks.get()) is not None:
-            writer = self._write_block(writer, block)
+            if isinstance(block, Mark):
+                if writer is not None:
+                    block.path, block.size = writer.path, writer.size
+                block.reached.set()
+            else:
+                writer = self._write_block(writer, block)
             self._blocks.task_done()
         if writer is not None:
             with contextlib.suppress(OSError):
@@ -539,6 +587,15 @@ def _redactor(secret: str) -> "Redactor":
     from app.scheduler.redaction import Redactor  # noqa: PLC0415 - few recordings need it
 
     return Redactor(secret.encode()[:64])
+
+
+class Mark:
+    """A place in a recording: how far a file is written; no path if nothing is."""
+
+    def __init__(self) -> None:
+        self.reached: Final = threading.Event()
+        self.path: Path | None = None
+        self.size = 0
 
 
 class _Block(msgspec.Struct, frozen=True):

@@ -112,7 +112,8 @@ class Redactor:
     def record(self, fields: list[Any]) -> list[Any]:
         """A record without what is to be hidden. Raises if it has other fields than its kind has."""
         op, *rest = fields
-        return [op, *_HANDLERS.get(op, _as_it_is)(self, *rest)]
+        hidden = _HANDLERS.get(op)
+        return fields if hidden is None else [op, *hidden(self, *rest)]
 
     def _template(self, number: int, text: bytes) -> tuple[Any, ...]:
         return number, _json(self.value(msgspec.json.decode(text)))
@@ -290,10 +291,6 @@ class Redactor:
 def _is_flat(value: Mapping[str, Any]) -> bool:
     """Whether it is a map of labels, and no LabelSelector or NodeSelector."""
     return all(isinstance(each, str) for each in value.values())
-
-
-def _as_it_is(_redactor: Redactor, *fields: Any) -> tuple[Any, ...]:
-    return fields
 
 
 _HANDLERS: Final[dict[str, Callable[..., tuple[Any, ...]]]] = {

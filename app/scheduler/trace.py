@@ -3,7 +3,8 @@
 A file begins with MAGIC, whose last byte is the version. A block is its length (4 bytes, big endian), the CRC-32 of
 what follows, and a zstd frame with records: a length (4 bytes) and, in MessagePack, a record, which is an array, or an
 array of records. The first record of a file is its Header, then come a checkpoint (``Op.ROWS`` to ``Op.CHECKPOINT``) and
-what happened, in order. No length is believed before it is compared with a limit.
+what happened, in order. No length is believed before it is compared with a limit. Several files, one after the other,
+are read as one.
 """
 
 import enum
@@ -135,6 +136,7 @@ class BlockWriter:
 
     def __init__(self, path: Path) -> None:
         """Raises OSError."""
+        self.path: Final = path
         self._file: BinaryIO = path.open("wb")
         self._file.write(MAGIC)
         self._compressor: Final = zstandard.ZstdCompressor(level=_LEVEL)
@@ -165,15 +167,14 @@ def read_records(path: Path) -> Iterator[list[Any]]:
 
 
 def _records(path: Path, file: BinaryIO) -> Iterator[list[Any]]:
-    magic = file.read(len(MAGIC))
-    if magic[:-1] != MAGIC[:-1]:
-        raise TraceError(f"{path}: this is no recording")
-    if magic != MAGIC:
-        known, found = MAGIC[-1], magic[-1]
-        raise TraceError(f"{path}: version {found} of the format; this program reads {known}")
+    _check_magic(path, file.read(len(MAGIC)))
     header = False
     number = 0
     while head := file.read(_BLOCK_HEAD.size):
+        if head == MAGIC[: len(head)]:  # as a length it would be more than any block has
+            _check_magic(path, head + file.read(len(MAGIC) - len(head)))
+            header = False
+            continue
         number += 1
         for record in _block(f"{path}, block {number}", head, file):
             if not header:
@@ -194,6 +195,14 @@ def _records(path: Path, file: BinaryIO) -> Iterator[list[Any]]:
             if any(type(each) is not list for each in decoded):
                 raise TraceError(f"{path}, block {number}: a record is no array")
             yield from decoded
+
+
+def _check_magic(path: Path, magic: bytes) -> None:
+    if magic[:-1] != MAGIC[:-1]:
+        raise TraceError(f"{path}: this is no recording")
+    if magic != MAGIC:
+        known, found = MAGIC[-1], magic[-1]
+        raise TraceError(f"{path}: version {found} of the format; this program reads {known}")
 
 
 def _block(where: str, head: bytes, file: BinaryIO) -> Iterator[bytes]:

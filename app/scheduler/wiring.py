@@ -115,10 +115,11 @@ class Scheduler:
         self._runtime: Final = runtime
         self._clock: Final = runtime.clock
         self._rng: Final = runtime.rng
-        self._recorder: Final = runtime.recorder
+        #: What records all that happens, if anything does.
+        self.recorder: Final = runtime.recorder
         #: For decisions without extenders, and with them. A replay repeats only draws that delays do not come between.
         self._decisions, self._asking = (
-            (self._rng, self._rng) if self._recorder is None else self._rng.spawn(2)
+            (self._rng, self._rng) if self.recorder is None else self._rng.spawn(2)
         )
         self._telemetry: Final = runtime.telemetry
         self._api: Final = api
@@ -166,7 +167,7 @@ class Scheduler:
         self.binder: Final = self._make_binder()
         self.loop: Final = self._make_loop(profiles)
         self.informers: Final = self._make_informers(plugin_names(profiles), features)
-        if self._recorder is not None:
+        if self.recorder is not None:
             from app.scheduler.trace import Header  # noqa: PLC0415 - few schedulers record
             from app.settings.dump import to_yaml, without_paths  # noqa: PLC0415 - the same
 
@@ -179,7 +180,7 @@ class Scheduler:
                 began=self._clock.wall(),
                 first=True,
             )
-            self._recorder.begin(header, self.state, self._decisions)
+            self.recorder.begin(header, self.state, self._decisions)
         self.debugger: Final = CacheDebugger(
             self.state,
             nodes=lambda: self.watched("Node"),
@@ -242,7 +243,7 @@ class Scheduler:
             notify=self._notify,
             features=self.features,
             extended=bool(self.chain),
-            make_state=SchedulerState if self._recorder is None else self._recorder.make_state,
+            make_state=SchedulerState if self.recorder is None else self.recorder.make_state,
         )
 
     def _group_of(self, pod: Pod) -> GroupKey | None:
@@ -363,7 +364,7 @@ class Scheduler:
             patcher=self.patcher,
             stop_unbound=self._stop_unbound,
             decided=self.shadows.preempting,
-            recorder=self._recorder,
+            recorder=self.recorder,
         )
 
     def _make_effects(self) -> ApiEffects:
@@ -417,7 +418,7 @@ class Scheduler:
                 extenders=extenders,
                 asking=self._asking,
                 shadows=self.shadows if self.chain.shadows else None,
-                recorder=self._recorder,
+                recorder=self.recorder,
             ),
             groups=self.groups,
             extenders=extenders,

@@ -181,6 +181,20 @@ async def _reached(
         yield target.connection(server, certificate)
 
 
+@contextlib.asynccontextmanager
+async def last_recorded(target: SchedulerTarget, last: str) -> AsyncIterator[AsyncIterator[bytes]]:
+    """The bytes of the recording's files that have the last minutes; ``last``: a duration as 5m.
+
+    Raises NotAnswered, ConnectionSettingsError, also while they are read.
+    """
+    async with some_scheduler(target, "record") as client:
+        with answered(client.server, "/recording"):
+            params = {"last": last}
+            stream = client.stream("/recording", params=params, read_timeout=SILENT_SECONDS)
+            async with stream as chunks:
+                yield chunks
+
+
 # ---------------------------------------------------------------- stories of pods
 
 

@@ -86,6 +86,7 @@ FLIPS: Final[dict[str, Flip]] = {
     "rbac.requeueCallers": Flip([READER]),
     "rbac.whatIfCallers": Flip([READER]),
     "rbac.whatIfAggregateTo": Flip(["view"]),
+    "rbac.recordingReaders": Flip([READER]),
     "securePort": Flip(10260),
     "bindAddress": Flip("::"),
     "tls.secretName": Flip("serving"),

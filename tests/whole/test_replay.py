@@ -6,9 +6,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from app.scheduler.trace import read_records
 from app.testing import StartExtender, recorded_differences, recorded_extender
+from app.tools.subprocesses import reserved_port
 from tests.shell.tools.recordings import Script, configuration, node
 from tests.whole.harness import Cluster, Schedulers, running_cluster, wait_for
 
@@ -46,6 +49,42 @@ def test_a_recorded_run_replays_as_recorded(
     assert found["decisions"] >= 33
     events = sum(found["records"].values())
     assert sum(file.stat().st_size for file in trace.iterdir()) < 300 * events
+
+
+def test_the_last_minutes_are_taken_from_a_scheduler_that_runs(
+    cluster: Cluster, schedulers: Schedulers, tmp_path: Path
+) -> None:
+    taken = tmp_path / "taken.aktrace"
+    with reserved_port() as port:
+        always = "--authorization-always-allow-paths=/recording,/readyz"
+        flags = (f"--record={tmp_path / 'trace'}", "--redact", f"--secure-port={port}", always)
+        scheduler = schedulers.start(*flags, leaderElection={"leaderElect": False})
+        cluster.create_pods(20, prefix="small")
+        wait_for(
+            "pods on nodes",
+            lambda: sum("nodeName" in p["spec"] for p in cluster.pods().values()) == 20,
+        )
+        words = ["record", "--last", "1m", "-o", str(taken), "--kubeconfig=", "--server"]
+        command = [sys.executable, "-m", "app", *words, f"https://127.0.0.1:{port}"]
+        command += ["--insecure-skip-tls-verify"]
+        said = []
+
+        def done() -> bool:
+            found = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+            said.append(found.stdout + found.stderr)
+            return found.returncode == 0
+
+        wait_for("the recording", done, seconds=60)
+        assert f"Wrote {taken.stat().st_size} bytes" in said[-1]
+        assert scheduler.stop() == 0
+    arguments = [sys.executable, "-m", "app", "replay", str(taken), "--output=json"]
+    out = subprocess.run(arguments, capture_output=True, text=True, check=True).stdout
+    found = json.loads(out)
+    assert (found["differences"], found["incomplete"], found["gaps"]) == ([], "", 0)
+    assert found["decisions"] == 20
+    assert b"small-" not in b"".join(
+        msgspec.msgpack.encode(record) for record in list(read_records(taken))[1:]
+    )
 
 
 def test_a_recorded_extender_is_served_and_checked(
