@@ -7,6 +7,7 @@ from typing import Final
 from app.framework.diagnosis import Diagnosis
 from app.framework.handle import Effects
 from app.framework.interface import AnyPlugin, CycleState, PostFilterResult
+from app.framework.optional import FreesClaims
 from app.framework.plugin_class import has, method_of
 from app.framework.probe import (
     BIND,
@@ -46,9 +47,9 @@ class CommitPoints:
         #: How often each PostFilter plugin was called.
         self.post_filter_calls: Final[Counter[str]] = Counter()
         self.has_permit: Final = bool(self._permit)
-        #: The method of a PostFilter plugin that frees claims of a group; None if pods do not share claims with theirs.
-        self.free_for_group: Final = next(
-            filter(None, (method_of(p, "free_for_group") for p in self._post_filter)), None
+        #: The plugin that frees claims of a group; None if pods do not share claims with theirs.
+        self.frees_claims: Final = next(
+            (p for p in self._post_filter if isinstance(p, FreesClaims) and p.shares_claims()), None
         )
 
     def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Status:

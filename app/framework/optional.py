@@ -5,15 +5,18 @@ a method of the same name in a class without the base class means nothing (docs/
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from app.framework.classes import Trait
+from app.framework.handle import Effects
 from app.framework.interface import CycleState
 from app.model.pod import Pod, PodTemplate
+from app.model.pod_groups import PodGroup
+from app.model.status import Status
 
 
 class UndecidedOnly:
@@ -87,3 +90,21 @@ class IgnoresOtherPods:
     differ only
     in these share the plugin's results if all NodeLocal plugins of the profile promise this.
     """
+
+
+class FreesClaims(ABC):
+    """A PostFilter plugin that can free claims which the pods of a group share."""
+
+    @abstractmethod
+    def shares_claims(self) -> bool:
+        """Whether pods share claims with their groups at all; always the same."""
+
+    @abstractmethod
+    async def free_for_group(
+        self, group: PodGroup, states: Iterable[CycleState], effects: Effects
+    ) -> Status:
+        """Frees one claim of a group of which too few pods fit and none has a node, so that it may get other devices.
+
+        ``states`` are those of its pods. Success if there is nothing to free; UnschedulableAndUnresolvable if no
+        preemption must follow.
+        """

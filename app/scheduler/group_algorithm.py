@@ -153,9 +153,9 @@ class GroupAlgorithm:
         topology constraint.
         """
         group, framework, members = self._group.group, self._framework, tuple(self._group)
-        free = None if framework is None else framework.commit.free_for_group
+        plugin = None if framework is None else framework.commit.frees_claims
         if (
-            free is None
+            plugin is None
             or not isinstance(group, PodGroup)
             or (self._groups.topology and group.topology_key)
             or self._group.scheduled > sum(member.assumed is not None for member in members)
@@ -166,7 +166,7 @@ class GroupAlgorithm:
             for member in members
         ]
         known = [state for state in states if state is not None]
-        status = await free(group, known, cast("Effects", self._effects))
+        status = await plugin.free_for_group(group, known, cast("Effects", self._effects))
         if status.ok:
             return False
         if not status.code.rejected:
@@ -462,7 +462,7 @@ class GroupAlgorithm:
     async def _preempt(self, member: Member, attempt: Attempt, diagnosis: Diagnosis) -> None:
         """Runs PostFilter. If it finds room by a preemption, the pod counts there for the rest of the cycle."""
         member.diagnosis = diagnosis
-        if attempt.framework.commit.free_for_group is not None:
+        if attempt.framework.commit.frees_claims is not None:
             member.state, self.frees_claims = attempt.state, True
         member.message, member.nominated = await self._failures.post_filter(
             attempt, diagnosis, cast("Effects", self._effects)

@@ -20,7 +20,7 @@ from app.framework.interface import (
     QueueingHint,
     Verdicts,
 )
-from app.framework.optional import SteadySkip, UndecidedOnly
+from app.framework.optional import FreesClaims, SteadySkip, UndecidedOnly
 from app.model.cluster_event import Action, ClusterEvent, Resource
 from app.model.devices import AllocationResult, ResourceClaim
 from app.model.features import Rule
@@ -59,7 +59,7 @@ NOT_HELPED: Final = "still not schedulable"
 _UNKNOWN: Final = object()
 
 
-class DynamicResources(SteadySkip, UndecidedOnly):
+class DynamicResources(SteadySkip, UndecidedOnly, FreesClaims):
     """Finds nodes with the devices that a pod's claims request, and allocates them before the pod is bound.
 
     PostFilter may deallocate a claim because of Filter's verdicts, so these must not include nodes that others reject.
@@ -75,8 +75,6 @@ class DynamicResources(SteadySkip, UndecidedOnly):
         self._handle: Final = handle
         self._tracker: Final = handle.cluster.devices
         self._shares: Final = CLAIMS in handle.features
-        #: Frees claims of a group that cannot be placed; None unless pods share the claims of their group.
-        self.free_for_group: Final = self._free_for_group if self._shares else None
         #: Created claims for extended resources, by outcome: ``success`` or ``failure``.
         self.claims_created: Final[Counter[str]] = Counter()
         #: Allocated devices with binding conditions that were waited for, by driver and outcome: ``success``,
@@ -163,14 +161,14 @@ class DynamicResources(SteadySkip, UndecidedOnly):
         claims.freed = bool(done)
         return PostFilterResult(unschedulable(*([done] if done else self._unhelpful(NOT_HELPED))))
 
-    async def _free_for_group(
+    def shares_claims(self) -> bool:
+        """Whether the feature gate is on."""
+        return self._shares
+
+    async def free_for_group(
         self, group: PodGroup, states: Iterable[CycleState], effects: Effects
     ) -> Status:
-        """Frees one claim of a group of which too few pods fit and none has a node, so that it may get other devices.
-
-        ``states`` are those of its pods. Success if there is nothing to free; UnschedulableAndUnresolvable if no
-        preemption must follow.
-        """
+        """Frees one claim (see FreesClaims)."""
         of_pods = [self._claims(state) for state in states]
         if all(claims is not None and claims.freed for claims in of_pods):
             return SUCCESS

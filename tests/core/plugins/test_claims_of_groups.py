@@ -138,7 +138,7 @@ class TestReservations:
     def test_without_the_gate_each_pod_is_a_consumer(self):
         world = World(features=UNSHARED)
         pod = a_member("one", NAMED)
-        assert world.plugin.free_for_group is None
+        assert not world.plugin.shares_claims()
         assert world.bind(world.decide(pod, "a"), pod, "a").ok
         assert world.consumers() == [("pods", "one")]
 
