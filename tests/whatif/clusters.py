@@ -8,6 +8,8 @@ Manifest = dict[str, Any]
 ZONES = ("z1", "z2", "z3")
 APPS = ("web", "db", "cache", "batch")
 PRIORITIES = (0, 0, 0, 5, 10)
+GROUPS = "scheduling.k8s.io/v1alpha2"
+DRIVER = "gpu.example.com"
 
 
 def _far(app: str, key: str) -> Manifest:
@@ -98,10 +100,38 @@ def _node(rng: random.Random, number: int) -> Manifest:
     }
 
 
+def _device_object(kind: str, name: str, spec: Manifest) -> Manifest:
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": kind,
+        "metadata": {"name": name},
+        "spec": spec,
+    }
+
+
+def _device_class() -> Manifest:
+    selector = {"cel": {"expression": f'device.driver == "{DRIVER}"'}}
+    return _device_object("DeviceClass", DRIVER, {"selectors": [selector]})
+
+
+def _slices(rng: random.Random, nodes: list[Manifest]) -> list[Manifest]:
+    """Devices of some nodes."""
+    found = []
+    for node in nodes:
+        if rng.random() < 0.4:
+            name = node["metadata"]["name"]
+            devices = [{"name": f"gpu-{place}"} for place in range(rng.randrange(1, 4))]
+            pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
+            spec = {"driver": DRIVER, "nodeName": name, "pool": pool, "devices": devices}
+            found.append(_device_object("ResourceSlice", f"{name}-gpu", spec))
+    return found
+
+
 class RandomCluster:
     """The objects of a cluster, and a question about it."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, groups: bool = False) -> None:
+        """``groups``: whether the API server has PodGroups."""
         rng = self._rng = random.Random(seed)
         self.nodes = [_node(rng, number) for number in range(rng.randrange(2, 13))]
         #: Bound pods; the kind of the owner of each, by name.
@@ -116,6 +146,88 @@ class RandomCluster:
             self.owners[pod["metadata"]["name"]] = owner
         self.budgets = [self._budget(app) for app in APPS if rng.random() < 0.3]
         self.question = self._question()
+        #: Volumes, and claims that are bound to them.
+        self.volumes: list[Manifest] = []
+        more = random.Random(f"more of {seed}")
+        self._claim_volumes(more)
+        #: What nodes have of devices, and their class.
+        self.devices = [_device_class(), *_slices(more, self.nodes)]
+        if self.question["question"] == "fits":
+            self.question["objects"] += self._claim_devices(more)
+        if groups and self.question["question"] == "fits" and more.random() < 0.4:
+            self.question["objects"] += self._gang(more)
+
+    def _claim_volumes(self, rng: random.Random) -> None:
+        """Gives volumes of a zone to some pods; new pods that are alike share one."""
+        zones = {
+            node["metadata"]["name"]: node["metadata"]["labels"]["zone"] for node in self.nodes
+        }
+        for pod in self.pods:
+            if rng.random() < 0.15:
+                self._claim(pod["spec"], zones[pod["spec"]["nodeName"]])
+        specs = {id(each["spec"]): each["spec"] for each in self.question.get("objects", ())}
+        for spec in specs.values():
+            if rng.random() < 0.2:
+                self._claim(spec, rng.choice(ZONES))
+
+    def _claim(self, spec: Manifest, zone: str) -> None:
+        name = f"data-{len(self.volumes) // 2}"
+        size = {"storage": "1Gi"}
+        common = {"accessModes": ["ReadWriteOnce"], "storageClassName": ""}
+        terms = [{"matchExpressions": [{"key": "zone", "operator": "In", "values": [zone]}]}]
+        volume = {
+            "capacity": size,
+            "csi": {"driver": "example.com", "volumeHandle": name},
+            "claimRef": {"namespace": "default", "name": name},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": terms}},
+        }
+        claim = {"volumeName": name, "resources": {"requests": size}}
+        bound = {"pv.kubernetes.io/bind-completed": "yes"}
+        self.volumes += [
+            {
+                "apiVersion": "v1",
+                "kind": "PersistentVolume",
+                "metadata": {"name": name},
+                "spec": common | volume,
+            },
+            {
+                "apiVersion": "v1",
+                "kind": "PersistentVolumeClaim",
+                "metadata": {"name": name, "namespace": "default", "annotations": bound},
+                "spec": common | claim,
+            },
+        ]
+        spec["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": name}}]
+
+    def _claim_devices(self, rng: random.Random) -> list[Manifest]:
+        """Claims of devices for some of the new pods; those that are alike share one."""
+        claims = []
+        specs = {id(each["spec"]): each["spec"] for each in self.question["objects"]}
+        for number, spec in enumerate(specs.values()):
+            if rng.random() < 0.2:
+                wish = {"deviceClassName": DRIVER, "count": rng.choice((1, 1, 2))}
+                devices = {"requests": [{"name": "gpu", "exactly": wish}]}
+                claims.append(
+                    _device_object("ResourceClaim", f"gpu-{number}", {"devices": devices})
+                )
+                claims[-1]["metadata"]["namespace"] = "default"
+                spec["resourceClaims"] = [{"name": "gpu", "resourceClaimName": f"gpu-{number}"}]
+                spec["containers"][0]["resources"]["claims"] = [{"name": "gpu"}]
+        return claims
+
+    def _gang(self, rng: random.Random) -> list[Manifest]:
+        """A group, whose pods are there, or one too few of them."""
+        count = rng.randrange(2, 7)
+        group = {
+            "apiVersion": GROUPS,
+            "kind": "PodGroup",
+            "metadata": {"name": "gang", "namespace": "default"},
+            "spec": {"schedulingPolicy": {"gang": {"minCount": count}}},
+        }
+        app = rng.choice(APPS)
+        spec = _spec(rng, app) | {"schedulingGroup": {"podGroupName": "gang"}}
+        there = count - (rng.random() < 0.15)
+        return [group, *(_pod(f"mate-{number}", app, spec) for number in range(there))]
 
     def _budget(self, app: str) -> Manifest:
         return {

@@ -5,7 +5,7 @@ import contextlib
 import itertools
 import json
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -13,25 +13,53 @@ import msgspec
 from app.kube.errors import AlreadyExists, KubeApiError, NotFound
 from app.kube.transport import MERGE_PATCH, Transport
 from app.model.clock import Clock
+from app.model.devices import DeviceClass, ResourceClaim, ResourceSlice
 from app.model.features import Features
+from app.model.objects import PodDisruptionBudget
 from app.model.pod import Pod
+from app.model.pod_groups import PodGroup
+from app.model.storage import PersistentVolume, PersistentVolumeClaim
 from app.runtime.leaping import LoopClock
 from app.runtime.tasks import spawn_eternal
 from app.settings.load import Settings
 from app.sim import ClusterOptions, EmbeddedCluster
+from app.sim.features import parse_features
 from app.tools.in_process import InProcess
 from app.tools.simulate.scheduling import SimulatedScheduler, Standby, standing_by
 from app.wire.whatif_v1 import WhatIfAnswer, WhatIfQuestion
+from tests.whatif import clusters
 from tests.whatif.clusters import PRIORITIES, Manifest, RandomCluster
 
 PODS: Final = "/api/v1/namespaces/default/pods"
 NODES: Final = "/api/v1/nodes"
 SETS: Final = "/apis/apps/v1/namespaces/default"
 BUDGETS: Final = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
+_DEVICES: Final = "/apis/resource.k8s.io/v1"
+#: The paths of what pods need besides, by kind.
+OTHERS: Final = {
+    "PersistentVolumeClaim": "/api/v1/namespaces/default/persistentvolumeclaims",
+    "PersistentVolume": "/api/v1/persistentvolumes",
+    "ResourceClaim": f"{_DEVICES}/namespaces/default/resourceclaims",
+    "ResourceSlice": f"{_DEVICES}/resourceslices",
+    "DeviceClass": f"{_DEVICES}/deviceclasses",
+}
+GROUPS: Final = f"/apis/{clusters.GROUPS}/namespaces/default/podgroups"
 CLASSES: Final = "/apis/scheduling.k8s.io/v1/priorityclasses"
 #: Seconds for which nothing may change before a cluster counts as settled, and after which the test gives up.
 QUIET: Final = 3.0
 LONGEST: Final = 120.0
+
+
+_OTHER_KINDS: Final = (
+    PodDisruptionBudget,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    DeviceClass,
+    ResourceSlice,
+    ResourceClaim,
+    PodGroup,
+)
+_GATES: Final = "GenericWorkload=true,GangScheduling=true"
 
 
 class Compared(NamedTuple):
@@ -83,6 +111,8 @@ class Arena:
                 {"spec": {"taints": node["spec"].get("taints")}},
                 content_type=MERGE_PATCH,
             )
+        for each in (*cluster.volumes, *cluster.devices):
+            await self._call("POST", OTHERS[each["kind"]], each)
         owners = {kind: await self._owner(kind) for kind in ("ReplicaSet", "DaemonSet")}
         for pod in cluster.pods:
             kind = cluster.owners[pod["metadata"]["name"]]
@@ -93,11 +123,9 @@ class Arena:
             made = await self._call("POST", BUDGETS, budget)
             status = {**made, "status": budget["status"]}
             await self._call("PUT", f"{BUDGETS}/{budget['metadata']['name']}/status", status)
-        await self._seen(
-            len(cluster.nodes),
-            {pod["metadata"]["name"] for pod in cluster.pods},
-            len(cluster.budgets),
-        )
+        await self._seen(len(cluster.nodes), {pod["metadata"]["name"] for pod in cluster.pods})
+        others = len(cluster.budgets) + len(cluster.volumes) + len(cluster.devices)
+        await self._until(lambda: self._others == others)
 
     async def _owner(self, kind: str) -> Manifest:
         labels = {"owner": kind.lower()}
@@ -116,15 +144,21 @@ class Arena:
             "controller": True,
         }
 
-    async def _seen(self, nodes: int, pods: Iterable[str], budgets: int | None = None) -> None:
-        """Returns when the scheduler knows these numbers of objects."""
+    async def _seen(self, nodes: int, pods: Iterable[str]) -> None:
+        """Returns when the scheduler knows so many nodes, and these pods."""
         state, wanted = self._scheduler.state, {f"default/{name}" for name in pods}
+        await self._until(lambda: state.table.node_count == nodes and state.pods.keys() == wanted)
+
+    @property
+    def _others(self) -> int:
+        """How many objects beside nodes and pods the scheduler knows."""
+        cluster = self._scheduler.state.cluster
+        return sum(len(cluster.lister(kind)) for kind in _OTHER_KINDS)
+
+    @staticmethod
+    async def _until(known: Callable[[], bool]) -> None:
         async with asyncio.timeout(LONGEST):
-            while (
-                state.table.node_count != nodes
-                or state.pods.keys() != wanted
-                or (budgets is not None and len(state.cluster.disruption_budgets) != budgets)
-            ):
+            while not known():
                 await asyncio.sleep(0.01)
 
     async def ask(self, question: Mapping[str, Any]) -> WhatIfAnswer:
@@ -140,7 +174,12 @@ class Arena:
         there = {pod["metadata"]["name"]: pod for pod in cluster.pods}
         match question["question"]:
             case "fits":
-                new = question["objects"]
+                new = [each for each in question["objects"] if each["kind"] == "Pod"]
+                others = [each for each in question["objects"] if each["kind"] != "Pod"]
+                wanted = self._others + len(others)
+                for each in others:
+                    await self._call("POST", OTHERS.get(each["kind"], GROUPS), each)
+                await self._until(lambda: self._others == wanted)
             case "how-many":
                 new = self._copies(question["objects"][0], answer)
             case "drain":
@@ -283,15 +322,22 @@ class Arena:
 async def embedded() -> AsyncIterator[tuple[Transport, Clock]]:
     """An API server in this process, without controllers and kubelets."""
     clock = LoopClock()
-    options = ClusterOptions(listen=False, kubelets=None, keep_budgets=False)
+    options = ClusterOptions(
+        listen=False,
+        kubelets=None,
+        keep_budgets=False,
+        features=parse_features([_GATES], [f"{clusters.GROUPS}=true"]),
+    )
     async with EmbeddedCluster(options, now=clock.wall) as cluster:
         yield InProcess(cluster), clock
 
 
-async def play(seed: int, transport: Transport, clock: Clock) -> Compared:
-    """One cluster, on an empty API server."""
-    cluster = RandomCluster(seed)
-    features = Features.of("1.36")
+async def play(seed: int, transport: Transport, clock: Clock, *, groups: bool = False) -> Compared:
+    """One cluster, on an empty API server. ``groups``: whether it has PodGroups."""
+    cluster = RandomCluster(seed, groups=groups)
+    features = Features.of(
+        "1.36", dict.fromkeys(("GenericWorkload", "GangScheduling"), True) if groups else {}
+    )
     async with standing_by(Settings(), transport, clock, features=features) as (standby, group):
         arena = Arena(transport, standby, group)
         await arena.fill(cluster)
@@ -303,7 +349,14 @@ async def play(seed: int, transport: Transport, clock: Clock) -> Compared:
 
 async def wipe(transport: Transport) -> None:
     """Deletes what ``play`` has created."""
-    collections = (PODS, NODES, BUDGETS, f"{SETS}/replicasets", f"{SETS}/daemonsets")
+    collections = (
+        PODS,
+        NODES,
+        BUDGETS,
+        *OTHERS.values(),
+        f"{SETS}/replicasets",
+        f"{SETS}/daemonsets",
+    )
     for path in collections:
         items = json.loads((await transport.request("GET", path)).body)["items"]
         for item in items:
@@ -315,7 +368,7 @@ async def wipe(transport: Transport) -> None:
 async def play_embedded(seed: int) -> Compared:
     """One cluster in this process."""
     async with embedded() as (transport, clock):
-        return await play(seed, transport, clock)
+        return await play(seed, transport, clock, groups=True)
 
 
 def seeds(first: int, number: int) -> Iterable[int]:

@@ -8,10 +8,11 @@ limits are requests, but a LimitRange or a webhook is not asked.
 import copy
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
+from app.model.devices import DeviceSubRequest, ExactDeviceRequest, ResourceClaim
 from app.model.objects import Named, Node
 from app.model.pod import Pod, PodTemplate
 from app.model.pod_groups import LabelledPodGroup
@@ -27,6 +28,8 @@ SYSTEM_PRIORITIES: Final[Mapping[str, int]] = {
     "system-cluster-critical": 2_000_000_000,
     "system-node-critical": 2_000_001_000,
 }
+Wish = TypeVar("Wish", ExactDeviceRequest, DeviceSubRequest)
+
 #: The name under which the priority of pods without a class is kept.
 DEFAULT_PRIORITY: Final = ""
 _DEFAULT_SCHEDULER: Final = "default-scheduler"
@@ -261,9 +264,12 @@ class _OneQuestion:
         if decoder_is_cluster_scoped(model):
             value["metadata"].pop("namespace", None)
         try:
-            self._reading.others.append((model, decoder.decode(msgspec.json.encode(value))))
+            made = decoder.decode(msgspec.json.encode(value))
         except DecodeError as error:
             raise invalid(str(error)) from error
+        if isinstance(made, ResourceClaim):
+            made = _with_counts(made)
+        self._reading.others.append((model, made))
 
     def _count(self, given: object) -> int:
         if self._question.question == "how-many":
@@ -456,6 +462,37 @@ _CLUSTER_SCOPED: Final = frozenset(
         "DeviceTaintRule",
     }
 )
+
+
+def _with_counts(claim: ResourceClaim) -> ResourceClaim:
+    """The claim with the defaults of its requests."""
+    devices = claim.spec.devices
+    requests = tuple(
+        msgspec.structs.replace(
+            request,
+            exactly=None if request.exactly is None else _counted(request.exactly),
+            first_available=tuple(map(_counted, request.first_available or ())) or None,
+        )
+        for request in devices.requests or ()
+    )
+    return msgspec.structs.replace(
+        claim,
+        spec=msgspec.structs.replace(
+            claim.spec, devices=msgspec.structs.replace(devices, requests=requests)
+        ),
+    )
+
+
+def _counted(wish: Wish) -> Wish:
+    mode = wish.allocation_mode or "ExactCount"
+    count = wish.count or 1 if mode == "ExactCount" else wish.count
+    tolerations = tuple(
+        each if each.operator else msgspec.structs.replace(each, operator="Equal")
+        for each in wish.tolerations or ()
+    )
+    return msgspec.structs.replace(
+        wish, allocation_mode=mode, count=count, tolerations=tolerations or None
+    )
 
 
 def _parallel(spec: Manifest) -> object:

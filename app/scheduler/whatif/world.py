@@ -28,7 +28,7 @@ from app.framework.diagnosis import Diagnosis
 from app.framework.handle import Eviction
 from app.framework.runner import Framework
 from app.model.clock import Clock
-from app.model.devices import ResourceClaim
+from app.model.devices import ConsumerReference, ResourceClaim
 from app.model.features import Features
 from app.model.objects import PodCondition
 from app.model.pod import Pod
@@ -548,7 +548,26 @@ class ImaginedCluster:
         self.state.done(uid)
         self.state.finish_binding(uid)
         before = self.state.pods[assumed.pod.key]
+        self._allocate(assumed.pod)
         self.mirror.change(Pod, before, assumed.pod, self.now)
+
+    def _allocate(self, pod: Pod) -> None:
+        """The claims that the pod names would be allocated, and reserved for it: other pods may share them."""
+        devices = self.state.cluster.devices
+        for named in pod.spec.resource_claims or ():
+            claim = devices.claims.get(named.resource_claim_name or "", pod.namespace)
+            pending = None if claim is None else devices.in_flight(claim.uid)
+            if claim is None or (pending is not None and pending.group is not None):
+                continue
+            status = claim.status
+            allocation = status.allocation if pending is None else pending.allocation
+            user = ConsumerReference(resource="pods", name=pod.name, uid=pod.uid)
+            if allocation is not None and user not in (status.reserved_for or ()):
+                users = (*(status.reserved_for or ()), user)
+                status = msgspec.structs.replace(status, allocation=allocation, reserved_for=users)
+                new = msgspec.structs.replace(claim, status=status)
+                self.mirror.change(ResourceClaim, claim, new, self.now)
+                devices.release(claim.uid)
 
     def nominated(self, pod: Pod, node_name: str) -> None:
         """The nomination in a pod's status would be changed."""

@@ -11,6 +11,7 @@ import pytest
 
 from app.framework.testing import make_object, make_pod
 from app.kube.errors import ConnectionFailed
+from app.model.devices import DeviceClass, ResourceSlice
 from app.model.objects import OwnerReference, PodDisruptionBudget
 from app.scheduler.whatif import answering
 from app.wire.whatif_v1 import MAX_PODS, RefusedError, WhatIfQuestion
@@ -218,6 +219,42 @@ async def test_copies_are_instead_of_replicas():
         found = await world.ask("fits", objects=[pod(), workload(replicas=9)], copies=3)
         assert found.placed == 6
         assert len({row.name for row in found.pods}) == 6
+
+
+def device_object(kind, name, **spec):
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": kind,
+        "metadata": {"name": name},
+        "spec": spec,
+    }
+
+
+async def test_pods_share_a_claim_of_the_question():
+    devices = {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpus"}}]}
+    claim = device_object("ResourceClaim", "one", devices=devices)
+    given = {"resourceClaims": [{"name": "gpu", "resourceClaimName": "one"}]}
+    async with asking("a", "b") as world:
+        pool = {"name": "b", "generation": 1, "resourceSliceCount": 1}
+        parts = {"driver": "d", "nodeName": "b", "pool": pool, "devices": [{"name": "gpu-0"}]}
+        slices = device_object("ResourceSlice", "b", **parts)
+        for kind, made in (
+            (DeviceClass, device_object("DeviceClass", "gpus", selectors=[])),
+            (ResourceSlice, slices),
+        ):
+            world.change(kind, None, make_object(kind, made))
+        for _ in range(2):
+            found = await world.ask(
+                "fits", objects=[claim, *(pod(f"p{i}", "1500m", **given) for i in range(3))]
+            )
+            # One device is on b, which has 4 CPUs.
+            assert sorted(nodes_of(found).values()) == ["", "b", "b"]
+        other = device_object("ResourceClaim", "other", devices=devices)
+        more = {"resourceClaims": [{"name": "gpu", "resourceClaimName": "other"}]}
+        found = await world.ask(
+            "fits", objects=[claim, other, pod("p0", **given), pod("p1", **more)]
+        )
+        assert sorted(nodes_of(found).values()) == ["", "b"]
 
 
 async def test_a_gang_is_placed_whole_or_not_at_all():
