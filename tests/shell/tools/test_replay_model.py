@@ -1,6 +1,10 @@
 """Other configurations live through a recording: what follows from decisions is the model's."""
 
 import json
+import socket
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import ClassVar
 
 import msgspec
 import pytest
@@ -183,6 +187,53 @@ def test_without_extenders(tmp_path):
     course, nodes = lived(extended(tmp_path), extenders="none")
     assert course.questions == {}
     assert len(nodes) == 2
+
+
+class _Only(BaseHTTPRequestHandler):
+    """An extender that accepts one node, and answers after 50 ms."""
+
+    asked: ClassVar[list[str]] = []
+
+    def do_POST(self):
+        args = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.asked.append(self.path)
+        threading.Event().wait(0.05)
+        names = args["NodeNames"]
+        if self.path == "/filter":
+            answer = {"NodeNames": ["n3"], "FailedNodes": {n: "no" for n in names if n != "n3"}}
+        else:
+            answer = [{"Host": name, "Score": 1} for name in names]
+        body = json.dumps(answer).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_args):
+        pass
+
+
+def test_extenders_are_called_live(tmp_path):
+    """One that runs, at another address, answers otherwise than the recorded one, and takes its own time."""
+    _Only.asked.clear()
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Only) as server:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        live = EXTENDED.replace("http://ext", f"http://127.0.0.1:{server.server_port}")
+        course, nodes = lived(extended(tmp_path), live, tmp_path, extenders="live")
+        server.shutdown()
+    assert nodes == {"a": "n3", "b": "n3"}
+    assert _Only.asked.count("/filter") == 2
+    assert course.questions == {}
+    assert 0.05 <= course.waiting["all"].p50 < 0.5
+
+
+def test_live_extenders_that_cannot_be_reached_fail(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    live = EXTENDED.replace("http://ext", f"http://127.0.0.1:{port}")
+    _, nodes = lived(extended(tmp_path), live, tmp_path, extenders="live")
+    assert nodes == {}
 
 
 def test_extenders_that_failed(tmp_path):
