@@ -72,6 +72,8 @@ _EMPTY_TURN: Final = 0.0002
 _RESTS: Final = 3
 #: Seconds between two looks whether pods still wait.
 _LOOK: Final = 0.05
+#: So many looks in a row must find time to spare before the cluster is read.
+_SPARE_LOOKS: Final = 5
 #: Attempts of one question at most, for each of its pods: one that others keep waking is not tried for ever.
 _ATTEMPTS: Final = 20
 _PREEMPTION: Final = "DefaultPreemption"
@@ -122,13 +124,16 @@ class Pace(Limiter):
         """
         now = self._clock.monotonic()
         ends = now + seconds
+        spare = 0
         if reads and self._waiting() and self._due + LONGEST_WAIT <= now:
             self._due = now + LONGEST_WAIT
         while self._waiting() and now < self._due:
             if now >= ends:
                 raise TimeoutError
-            if reads and not await self._busy():
-                return
+            if reads:
+                spare = 0 if await self._busy() else spare + 1
+                if spare == _SPARE_LOOKS:
+                    return
             await asyncio.sleep(max(0.0, min(_LOOK, ends - now, self._due - now)))
             now = self._clock.monotonic()
 
