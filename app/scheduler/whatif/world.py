@@ -240,7 +240,10 @@ class Fates:
         #: The pods that were evicted for it.
         self.preempts: Final[dict[str, list[Pod]]] = {}
         self.attempts = 0
-        #: Whether several pods waited while victims went: then it matters when each of these ends.
+        #: The uids of the claims that were allocated for one of them.
+        self.allocated: Final[set[str]] = set()
+        #: Whether several pods waited while victims went: then it matters when each of these ends. Or whether a pod shares a
+        #: claim that was allocated for another one: it would be tried again until that is written, others before it.
         self.by_timing = False
 
 
@@ -564,6 +567,9 @@ class ImaginedCluster:
             pending = None if claim is None else devices.in_flight(claim.uid)
             if claim is None or (pending is not None and pending.group is not None):
                 continue
+            self.outcomes.by_timing |= claim.uid in self.outcomes.allocated
+            if pending is not None:
+                self.outcomes.allocated.add(claim.uid)
             status = claim.status
             allocation = status.allocation if pending is None else pending.allocation
             user = ConsumerReference(resource="pods", name=pod.name, uid=pod.uid)

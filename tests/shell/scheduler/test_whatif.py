@@ -249,12 +249,15 @@ async def test_pods_share_a_claim_of_the_question():
             )
             # One device is on b, which has 4 CPUs.
             assert sorted(nodes_of(found).values()) == ["", "b", "b"]
+            # In the scheduler the second one has to wait until the allocation is written.
+            assert all(row.tie for row in found.pods if row.node)
         other = device_object("ResourceClaim", "other", devices=devices)
         more = {"resourceClaims": [{"name": "gpu", "resourceClaimName": "other"}]}
         found = await world.ask(
             "fits", objects=[claim, other, pod("p0", **given), pod("p1", **more)]
         )
         assert sorted(nodes_of(found).values()) == ["", "b"]
+        assert not any(row.tie for row in found.pods)
 
 
 async def test_a_gang_is_placed_whole_or_not_at_all():
