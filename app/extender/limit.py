@@ -4,8 +4,8 @@ The rule is that of TCP Vegas (Brakmo and Peterson, 1995) with the tolerance and
 Netflix's concurrency-limits: a call that was alone tells how long the server takes by itself. While calls beside others
 take at most TOLERANCE times as long, throughput grows with the limit, and so the limit grows, by one per round. When
 they take longer, calls wait for each other in the server: the limit shrinks in proportion, which shortens the wait and
-costs no throughput. Before it has shrunk for the first time it grows by one per answer (slow start). A call without an answer while others were answered halves it. At a limit of 1 calls are alone, and
-what a call takes is learned again.
+costs no throughput. Before it has shrunk for the first time it grows by one per answer (slow start). A call without an
+answer while others were answered halves it. At a limit of 1 calls are alone, and what a call takes is learned again.
 
 It begins at FIRST, so that an extender that scales is fast from its first answer on; if that took long, at as many
 calls as end in time even if each waits for the others. Where an extender binds it begins small, and bindings begin with

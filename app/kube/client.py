@@ -41,7 +41,7 @@ from app.kube.errors import (
 )
 from app.kube.transport import JSON, Guard, Response
 from app.runtime.shortages import SHORTAGES
-from app.runtime.tasks import Places
+from app.runtime.tasks import Slots
 
 #: (method, status or 0 for no answer, seconds): called once per exchange.
 Observer = Callable[[str, int, float], None]
@@ -116,7 +116,7 @@ class KubeClient:
         self._bucket: Final = (
             TokenBucket(qps=limits.qps, burst=limits.burst) if limits.qps > 0 else None
         )
-        self._places: Final = Places(limits.exchanges)
+        self._places: Final = Slots(limits.exchanges)
         self._observer: Final = observer
         self._failures: Final = failures
         self._credentials: Final = Credentials(connection, failures)

@@ -36,7 +36,7 @@ from app.kube.event_series import EventKey, EventsApi, ObjectRef, Series, trunca
 from app.kube.lookup import expect_object
 from app.kube.transport import STRATEGIC_MERGE_PATCH, Guard, Transport
 from app.model.budget import UNLIMITED, ByteBudget
-from app.runtime.tasks import Limiter, Places
+from app.runtime.tasks import Limiter, Slots
 
 logger = logging.getLogger(__name__)
 
@@ -112,7 +112,7 @@ class EventRecorder:
         self._budget: Final = budget or ByteBudget(UNLIMITED)
         self._queue: Final[deque[Series]] = deque()
         #: As many as there are series in the queue: a worker takes one, then the series.
-        self._turns: Final = Places(0)
+        self._turns: Final = Slots(0)
         #: Counts the series that are in the queue or being sent.
         self._unsent: Final = Limiter()
         self._series: Final[dict[EventKey, Series]] = {}

@@ -154,7 +154,8 @@ RULES: Final[Mapping[Rule, RuleFacts]] = {
     ),
     Rule.CapacityErrors: RuleFacts(
         "1.37",
-        "an amount of a device's capacity that cannot be rounded within 64 bits, or is negative, is an error of the claim",
+        "an amount of a device's capacity that cannot be rounded within 64 bits, or is negative, is an error of the "
+        "claim",
         ("DynamicResources",),
     ),
     Rule.BindMountOptions: RuleFacts(

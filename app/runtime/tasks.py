@@ -59,7 +59,7 @@ class Limiter:
         await self._idle.wait()
 
 
-class Places:
+class Slots:
     """Places for ``count`` at once; who has waited longest gets the next one. As asyncio's Semaphore, without a
     coroutine while there is room."""
 

@@ -122,7 +122,7 @@ class Recorder:
         self._rng: np.random.Generator | None = None
         #: Records that were not encoded yet, and those that were not handed over yet: texts, and how many they are.
         self._group: Final[list[Any]] = []
-        #: Adds a small record, a tuple, without a look whether anything is recorded now: ``add`` and ``open`` see to it.
+        #: Adds a small record, a tuple, without a look whether anything is recorded now: ``add`` and ``open`` do that.
         self.append: Final = self._group.append
         self._buffer: list[bytes] = []
         self._size = 0
@@ -140,7 +140,7 @@ class Recorder:
         self._begins = True
         #: Whether a record can be added to the file that is open; the thread says if that is large enough, or was lost.
         self._ready = False
-        self._blocks: Final[queue.Queue[_Block | Mark | None]] = queue.Queue(MAX_WAITING)
+        self._blocks: Final[queue.Queue[_Block | Written | None]] = queue.Queue(MAX_WAITING)
         self._failed = ""
         self._complained = 0.0
         probe = directory / f".{SUFFIX[1:]}"
@@ -157,17 +157,17 @@ class Recorder:
         """Starts to record. ``rng``: from which decisions draw."""
         self._header, self._state, self._rng = header, state, rng
 
-    def mark(self) -> "Mark":
+    def mark(self) -> "Written":
         """Has what was recorded so far written; the mark says when that is done."""
         self._hand_over()
-        mark = Mark()
+        mark = Written()
         try:
             self._blocks.put_nowait(mark)
         except queue.Full:
             mark.reached.set()
         return mark
 
-    def latest(self, mark: "Mark", since: float) -> list[tuple[BinaryIO, int]]:
+    def latest(self, mark: "Written", since: float) -> list[tuple[BinaryIO, int]]:
         """The files that have what was recorded since a time, the oldest first, each with its bytes up to the mark.
 
         Waits for the disk. Raises TraceError, OSError.
@@ -420,7 +420,7 @@ class Recorder:
     def _write(self) -> None:
         writer: BlockWriter | None = None
         while (block := self._blocks.get()) is not None:
-            if isinstance(block, Mark):
+            if isinstance(block, Written):
                 if writer is not None:
                     block.path, block.size = writer.path, writer.size
                 block.reached.set()
@@ -589,7 +589,7 @@ def _redactor(secret: str) -> "Redactor":
     return Redactor(secret.encode()[:64])
 
 
-class Mark:
+class Written:
     """A place in a recording: how far a file is written; no path if nothing is."""
 
     def __init__(self) -> None:

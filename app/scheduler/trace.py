@@ -2,9 +2,9 @@
 
 A file begins with MAGIC, whose last byte is the version. A block is its length (4 bytes, big endian), the CRC-32 of
 what follows, and a zstd frame with records: a length (4 bytes) and, in MessagePack, a record, which is an array, or an
-array of records. The first record of a file is its Header, then come a checkpoint (``Op.ROWS`` to ``Op.CHECKPOINT``) and
-what happened, in order. No length is believed before it is compared with a limit. Several files, one after the other,
-are read as one.
+array of records. The first record of a file is its Header, then come a checkpoint (``Op.ROWS`` to ``Op.CHECKPOINT``)
+and what happened, in order. No length is believed before it is compared with a limit. Several files, one after the
+other, are read as one.
 """
 
 import enum

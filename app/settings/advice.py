@@ -14,8 +14,7 @@ from app.settings.models import (
     KubeSchedulerProfile,
 )
 from app.settings.plugins import ResolvedPlugins, enabled_names, merge_plugins, resolve
-from app.settings.problems import Finding, Findings, Path
-from app.settings.structure import closest
+from app.settings.problems import Finding, Findings, Path, closest
 from app.settings.validation import insecure_extenders, trimmed
 
 _LONG_SECONDS: Final = 600.0

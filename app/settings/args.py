@@ -8,7 +8,8 @@ from typing import Annotated, Final
 import msgspec
 
 from app.model.gotext import Duration
-from app.settings.base import V1, Bool, GoDuration, Int32, Int64, Model, Str, unset_means
+from app.model.objects import Int32, Int64
+from app.settings.base import V1, Bool, GoDuration, Model, Str, unset_means
 
 
 class PluginArgs(Model, frozen=True):

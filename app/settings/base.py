@@ -22,7 +22,7 @@ V1: Final = "kubescheduler.config.k8s.io/v1"
 M = TypeVar("M", bound="Model")
 
 
-class Checked(NamedTuple):
+class ReadBy(NamedTuple):
     """In an annotation: the function that makes the value of what is given. It raises ValueError."""
 
     read: Callable[[Any], Any]
@@ -42,15 +42,15 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_un
         for name, notes in _notes(type(self)):
             value = getattr(self, name)
             for note in notes:
-                value = note.read(value) if isinstance(note, Checked) else value or note.default
+                value = note.read(value) if isinstance(note, ReadBy) else value or note.default
             msgspec.structs.force_setattr(self, name, value)
 
 
 @functools.cache
-def _notes(model: type[Model]) -> list[tuple[str, list[Checked | Unset]]]:
+def _notes(model: type[Model]) -> list[tuple[str, list[ReadBy | Unset]]]:
     """The fields of a model with more than a type."""
     found = [
-        (field.name, [n for n in metadata if isinstance(n, Checked | Unset)])
+        (field.name, [n for n in metadata if isinstance(n, ReadBy | Unset)])
         for field in msgspec.structs.fields(model)
         if (metadata := getattr(field.type, "__metadata__", ()))
     ]
@@ -112,19 +112,17 @@ def _seconds(value: Any) -> Duration:
 
 Str = str
 Bool = bool
-Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
-Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
-Float = Annotated[float, Checked(_finite)]
-Base64 = Annotated[str, Checked(_base64)]
+Float = Annotated[float, ReadBy(_finite)]
+Base64 = Annotated[str, ReadBy(_base64)]
 """Bytes, as base64 text."""
 
 if TYPE_CHECKING:
     GoDuration = Duration
     Seconds = Duration
 else:
-    GoDuration = Annotated[Any, Checked(_duration)]
+    GoDuration = Annotated[Any, ReadBy(_duration)]
     """A duration in Go's notation."""
-    Seconds = Annotated[Any, Checked(_seconds)]
+    Seconds = Annotated[Any, ReadBy(_seconds)]
     """A number of seconds, or a duration such as 1m."""
 
 

@@ -8,8 +8,9 @@ from typing import Final
 import msgspec
 
 from app.model.gotext import Duration
+from app.model.objects import Int32
 from app.settings.args import LabelSelector
-from app.settings.base import Bool, Int32, Model, Seconds, Str
+from app.settings.base import Bool, Model, Seconds, Str
 
 V1ALPHA1: Final = "aiokube-scheduler.io/v1alpha1"
 KIND: Final = "AiokubeSchedulerConfiguration"

@@ -34,10 +34,9 @@ from pydantic_core import ErrorDetails
 from app.model.gotext import Duration
 from app.settings import models
 from app.settings.args import ARGS
-from app.settings.base import Checked, Model
+from app.settings.base import Model, ReadBy
 from app.settings.fieldtext import SECRETS, required, show
-from app.settings.problems import Finding, Locator, Path, render_path
-from app.settings.structure import closest
+from app.settings.problems import Finding, Locator, Path, closest, render_path
 
 M = TypeVar("M", bound=Model)
 Args = TypeVar("Args")
@@ -206,7 +205,7 @@ class _Checked(BaseModel):
         return value
 
 
-class PluginConfig(_Checked, Generic[Args]):
+class _PluginConfig(_Checked, Generic[Args]):
     """Arguments for one plugin."""
 
     name: Annotated[str, Strict()] = Field(default="", alias="name")
@@ -230,7 +229,7 @@ def _tag(value: Any) -> str:
 def _any_plugin_config() -> Any:
     """The configuration of an in-tree plugin with typed arguments, or of any other plugin with opaque ones."""
     kinds = {name: model_of(args) for name, args in ARGS.items()} | {_OPAQUE: Any}
-    members = [Annotated[PluginConfig[kind], Tag(name)] for name, kind in kinds.items()]  # type: ignore[valid-type]
+    members = [Annotated[_PluginConfig[kind], Tag(name)] for name, kind in kinds.items()]  # type: ignore[valid-type]
     return Annotated[functools.reduce(operator.or_, members), Discriminator(_tag)]
 
 
@@ -282,14 +281,14 @@ def _annotated(kind: Any, *notes: Any) -> Any:
     for note in notes:
         if isinstance(note, msgspec.Meta):
             rules.append(Field(ge=note.ge, le=note.le))
-        elif isinstance(note, Checked) and kind is Any:
+        elif isinstance(note, ReadBy) and kind is Any:
             described = {"type": "string", "description": "a Go duration such as 1m30s"}
             rules += (
                 PlainValidator(note.read),
                 PlainSerializer(str, return_type=str),
                 WithJsonSchema(described),
             )
-        elif isinstance(note, Checked):
+        elif isinstance(note, ReadBy):
             rules.append(AfterValidator(note.read))
     kind = Duration if kind is Any else _annotation(kind)
     return Annotated[(kind, *rules)] if rules else kind

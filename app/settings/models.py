@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from app.model.gotext import Duration
+from app.model.objects import Int32, Int64
 from app.settings.args import ARGS, PluginArgs
 from app.settings.base import (
     V1,
@@ -18,8 +19,6 @@ from app.settings.base import (
     Bool,
     Float,
     GoDuration,
-    Int32,
-    Int64,
     Model,
     Str,
     unset_means,

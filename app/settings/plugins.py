@@ -18,8 +18,7 @@ from app.settings.defaults import (
 )
 from app.settings.fieldtext import show
 from app.settings.models import FIELD_OF_POINT, KubeSchedulerProfile, Plugin, Plugins, PluginSet
-from app.settings.problems import Finding, Path
-from app.settings.structure import closest
+from app.settings.problems import Finding, Path, closest
 
 MAX_NODE_SCORE: Final = 100
 MAX_TOTAL_SCORE: Final = 2**63 - 1

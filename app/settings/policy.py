@@ -16,9 +16,8 @@ from app.settings.defaults import IN_TREE_CAPABILITIES
 from app.settings.fieldtext import invalid, show
 from app.settings.legacy import GROUP, OLD_WEIGHTS
 from app.settings.models import Extender, ExtenderManagedResource, ExtenderTLSConfig
-from app.settings.problems import Path
+from app.settings.problems import Path, closest
 from app.settings.rewrite import Rewrite, append, mappings
-from app.settings.structure import closest
 
 KIND: Final = "Policy"
 VERSIONS: Final = ("v1", f"{GROUP}/v1")

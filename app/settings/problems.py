@@ -5,11 +5,13 @@ file and converts findings into ``Problem`` values, which are reported.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple, Self, TypeVar
+from typing import Final, NamedTuple, Self, TypeVar
 
 import msgspec
 
 T = TypeVar("T")
+
+_MIN_SIMILARITY: Final = 0.7
 
 Path = tuple[str | int, ...]
 """Keys and list indices from the root of a document."""
@@ -141,3 +143,12 @@ class Locator(msgspec.Struct, frozen=True):
     def problems(self, findings: Iterable[Finding]) -> tuple[Problem, ...]:
         """All findings with their places, in the order of the file, each once."""
         return tuple(sorted({self.problem(finding) for finding in findings}))
+
+
+def closest(name: str, known: Iterable[str], *, similarity: float = _MIN_SIMILARITY) -> str | None:
+    """The known name that was probably meant: the same in another case, or a similar one; else None."""
+    by_lower = {candidate.lower(): candidate for candidate in known}
+    from difflib import get_close_matches  # noqa: PLC0415 - for mistakes only
+
+    matches = get_close_matches(name.lower(), by_lower, n=1, cutoff=similarity)
+    return by_lower[matches[0]] if matches else None

@@ -1,7 +1,7 @@
 """Converts plain values to models, and reports all mistakes of shape together."""
 
 from collections.abc import Iterable, Iterator
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -9,8 +9,6 @@ from app.settings.base import Model
 from app.settings.problems import Finding, Locator, Path
 
 M = TypeVar("M", bound=Model)
-
-_MIN_SIMILARITY: Final = 0.7
 
 
 class Decoded(NamedTuple, Generic[M]):
@@ -39,12 +37,3 @@ def decode(model: type[M], value: dict[str, Any], locator: Locator) -> Decoded[M
         from app.settings.mistakes import find_mistakes  # noqa: PLC0415
 
         return Decoded(*find_mistakes(model, value, locator))
-
-
-def closest(name: str, known: Iterable[str], *, similarity: float = _MIN_SIMILARITY) -> str | None:
-    """The known name that was probably meant: the same in another case, or a similar one; else None."""
-    by_lower = {candidate.lower(): candidate for candidate in known}
-    from difflib import get_close_matches  # noqa: PLC0415 - for mistakes only
-
-    matches = get_close_matches(name.lower(), by_lower, n=1, cutoff=similarity)
-    return by_lower[matches[0]] if matches else None

@@ -34,8 +34,7 @@ from app.settings.models import (
     PluginSet,
 )
 from app.settings.plugins import enabled_names, merge_plugins
-from app.settings.problems import Finding, Findings, Path
-from app.settings.structure import closest
+from app.settings.problems import Finding, Findings, Path, closest
 from app.settings.validation_args import validate_args, validate_gated_args, validate_selector
 
 _JITTER_FACTOR: Final = 1.2

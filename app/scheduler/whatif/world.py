@@ -242,8 +242,8 @@ class Fates:
         self.attempts = 0
         #: The uids of the claims that were allocated for one of them.
         self.allocated: Final[set[str]] = set()
-        #: Whether several pods waited while victims went: then it matters when each of these ends. Or whether a pod shares a
-        #: claim that was allocated for another one: it would be tried again until that is written, others before it.
+        #: Whether several pods waited while victims went: then it matters when each of these ends. Or whether a pod
+        #: shares a claim that was allocated for another one: it would wait until that is written, and others not.
         self.by_timing = False
 
 

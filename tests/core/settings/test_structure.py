@@ -9,8 +9,7 @@ import pytest
 from app.settings.extension import AiokubeSchedulerConfiguration
 from app.settings.mistakes import find_mistakes
 from app.settings.models import ExtenderTLSConfig, KubeSchedulerConfiguration
-from app.settings.problems import Locator, Problem, render_path
-from app.settings.structure import closest
+from app.settings.problems import Locator, Problem, closest, render_path
 from tests.core.settings.kit import loaded, mistakes, v1
 from tests.fuzz.configurations import EXTENSION, MAIN
 

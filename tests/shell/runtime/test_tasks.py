@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from app.runtime.clock import SystemClock, make_rng
-from app.runtime.tasks import EternalTaskEnded, Places, spawn, spawn_eternal
+from app.runtime.tasks import EternalTaskEnded, Slots, spawn, spawn_eternal
 
 
 async def for_ever():
@@ -77,7 +77,7 @@ async def test_who_has_waited_longest_gets_the_place_that_is_given_back():
         await places.wait()
         served.append(name)
 
-    places, served = Places(1), []
+    places, served = Slots(1), []
     assert places.take()
     assert not places.take()
     async with asyncio.TaskGroup() as group:
@@ -97,7 +97,7 @@ async def test_who_has_waited_longest_gets_the_place_that_is_given_back():
 
 
 async def test_a_place_is_given_on_by_who_is_cancelled_after_getting_it():
-    places = Places(0)
+    places = Slots(0)
     first, second = (asyncio.ensure_future(places.wait()) for _ in range(2))
     await asyncio.sleep(0)
     places.give_back()
