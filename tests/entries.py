@@ -25,6 +25,7 @@ _LOWERED: dict[str, dict[str, int]] = {
     "app.plugins.volume_binding.matching": {"_SPARE_TRAITS": 4},
     "app.plugins.volume_binding.volume_topology": {"_SPARE_TOPOLOGIES": 4},
     "app.state.columns.labels": {"_FEW_VALUES": 8, "_MAX_COLUMNS": 8},
+    "app.state.lister": {"_LATEST": 8},
     "app.state.nominations": {"_MAX_PRIORITIES": 4},
     "app.state.nominator": {"MAX_CHANGES": 8},
     "app.state.table": {"_MAX_LATEST": 64},

@@ -7,7 +7,7 @@ match. Fields whose texts are words of Kubernetes, quantities or expressions sta
 import hashlib
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import msgspec
 import yaml
@@ -112,7 +112,7 @@ class Redactor:
     def record(self, fields: list[Any]) -> list[Any]:
         """A record without what is to be hidden. Raises if it has other fields than its kind has."""
         op, *rest = fields
-        hidden = _HANDLERS.get(op)
+        hidden = self._HANDLERS.get(op)
         return fields if hidden is None else [op, *hidden(self, *rest)]
 
     def _template(self, number: int, text: bytes) -> tuple[Any, ...]:
@@ -287,33 +287,33 @@ class Redactor:
             return {name: self._of_devices(each, name) for name, each in value.items()}
         return self.hide(value) if field in _HIDDEN_OF_DEVICES else value
 
+    #: By the kind of record; what is not here has nothing to hide.
+    _HANDLERS: ClassVar[Mapping[str, Callable[..., tuple[Any, ...]]]] = {
+        Op.TEMPLATE: _template,
+        Op.LABELS: _label_set,
+        Op.NAMES: _names,
+        Op.ROWS: _rows,
+        Op.OBJECT: _object,
+        Op.POD: _pod,
+        Op.ASSUMED: _on_node,
+        Op.NOMINATED: _on_node,
+        Op.CHANGED: _changed,
+        Op.POD_CHANGED: _pod_changed,
+        Op.DELETED: _deleted,
+        Op.LISTED: _listed,
+        Op.LISTED_PODS: _listed_pods,
+        Op.REFRESH_LANES: _refreshed,
+        Op.ASSUME: _on_node,
+        Op.UNFIT: _message,
+        Op.REJECTED: _message,
+        Op.FAIL: _failed,
+        Op.FREED: _pod_changed,
+        Op.GONE: _pod_changed,
+        Op.EVICT: _on_node,
+        Op.CALL: _called,
+    }
+
 
 def _is_flat(value: Mapping[str, Any]) -> bool:
     """Whether it is a map of labels, and no LabelSelector or NodeSelector."""
     return all(isinstance(each, str) for each in value.values())
-
-
-_HANDLERS: Final[dict[str, Callable[..., tuple[Any, ...]]]] = {
-    Op.TEMPLATE: Redactor._template,  # noqa: SLF001 - its own
-    Op.LABELS: Redactor._label_set,  # noqa: SLF001
-    Op.NAMES: Redactor._names,  # noqa: SLF001
-    Op.ROWS: Redactor._rows,  # noqa: SLF001
-    Op.OBJECT: Redactor._object,  # noqa: SLF001
-    Op.POD: Redactor._pod,  # noqa: SLF001
-    Op.ASSUMED: Redactor._on_node,  # noqa: SLF001
-    Op.NOMINATED: Redactor._on_node,  # noqa: SLF001
-    Op.CHANGED: Redactor._changed,  # noqa: SLF001
-    Op.POD_CHANGED: Redactor._pod_changed,  # noqa: SLF001
-    Op.DELETED: Redactor._deleted,  # noqa: SLF001
-    Op.LISTED: Redactor._listed,  # noqa: SLF001
-    Op.LISTED_PODS: Redactor._listed_pods,  # noqa: SLF001
-    Op.REFRESH_LANES: Redactor._refreshed,  # noqa: SLF001
-    Op.ASSUME: Redactor._on_node,  # noqa: SLF001
-    Op.UNFIT: Redactor._message,  # noqa: SLF001
-    Op.REJECTED: Redactor._message,  # noqa: SLF001
-    Op.FAIL: Redactor._failed,  # noqa: SLF001
-    Op.FREED: Redactor._pod_changed,  # noqa: SLF001
-    Op.GONE: Redactor._pod_changed,  # noqa: SLF001
-    Op.EVICT: Redactor._on_node,  # noqa: SLF001
-    Op.CALL: Redactor._called,  # noqa: SLF001
-}

@@ -64,7 +64,7 @@ class Browser:
 async def browsing(*nodes, elector=None, profiling=True):
     async with running(*nodes) as world:
         config = world.loaded.settings.configuration
-        object.__setattr__(config, "enable_profiling", profiling)
+        msgspec.structs.force_setattr(config, "enable_profiling", profiling)
         parts = msgspec.structs.replace(world.scheduler.parts, clock=StoppedClock())
         object.__setattr__(world.scheduler, "parts", parts)
         stop = []
