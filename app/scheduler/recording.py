@@ -49,12 +49,12 @@ log = logging.getLogger(__name__)
 GROUP_RECORDS: Final = 512
 ALONE_BYTES: Final = 4 << 10
 #: Bytes of records in a block, about, and how many blocks may wait for the disk.
-BLOCK_BYTES: Final = 256 << 10
+BLOCK_BYTES: Final = 1 << 20
 #: Bytes of a pod in a list, about.
 _POD_BYTES: Final = 128
 #: Bytes of the objects in a record of a list, about; a longer list has several.
 LIST_BYTES: Final = 1 << 20
-MAX_WAITING: Final = 64
+MAX_WAITING: Final = 16
 #: Bytes of a file after which the next one begins, and how many files are kept.
 FILE_BYTES: Final = 64 << 20
 MAX_FILES: Final = 32

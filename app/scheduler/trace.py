@@ -137,7 +137,7 @@ class BlockWriter:
     def __init__(self, path: Path) -> None:
         """Raises OSError."""
         self.path: Final = path
-        self._file: BinaryIO = path.open("wb")
+        self._file: Final = path.open("wb", buffering=0)
         self._file.write(MAGIC)
         self._compressor: Final = zstandard.ZstdCompressor(level=_LEVEL)
         #: Bytes written.
@@ -147,8 +147,9 @@ class BlockWriter:
         """Writes a block. Raises OSError."""
         plain = b"".join([_LENGTH.pack(len(record)) + record for record in records])
         packed = self._compressor.compress(plain)
-        self._file.write(_BLOCK_HEAD.pack(len(packed), zlib.crc32(packed)) + packed)
-        self._file.flush()
+        left = memoryview(_BLOCK_HEAD.pack(len(packed), zlib.crc32(packed)) + packed)
+        while left:
+            left = left[self._file.write(left) :]
         self.size += _BLOCK_HEAD.size + len(packed)
 
     def close(self) -> None:
