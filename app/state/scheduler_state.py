@@ -394,6 +394,10 @@ class SchedulerState:
             self.queue.delete(old)
         self.queue.move_all(ASSIGNED_POD_ADD, None, new, now)
         if assumed is not None:
+            if (
+                assumed.node_name != new.node_name
+            ):  # another scheduler was faster: the place is free again
+                self.queue.move_all(ASSIGNED_POD_DELETE, assumed, None, now)
             self._relabelled(assumed, new, now)
 
     def _relabelled(self, assumed: Pod, new: Pod, now: float) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from app.model.cluster_event import ASSIGNED_POD_ADD
+from app.model.cluster_event import ASSIGNED_POD_ADD, ASSIGNED_POD_DELETE
 from app.model.objects import (
     Container,
     ContainerImage,
@@ -173,6 +173,24 @@ def test_bound_pods_of_a_list_wake_those_that_wait_for_one():
     assert state.queue.where(waiting.uid) is Place.UNSCHEDULABLE
     state.apply_new(Pod, {bound.key: bound}, 2.0)
     assert state.queue.where(waiting.uid) is Place.BACKOFF
+
+
+@pytest.mark.parametrize(
+    ("node_name", "place"), [("node-1", Place.UNSCHEDULABLE), ("node-2", Place.BACKOFF)]
+)
+def test_a_pod_that_another_scheduler_binds_elsewhere_leaves_its_assumed_place(node_name, place):
+    state = new_state(registered(ASSIGNED_POD_DELETE, "InterPodAffinity"))
+    waiting, other = new_pod(1, 0, LABELS[0], ""), new_pod(2, 0, LABELS[0], "")
+    state.apply_new(Pod, {other.key: other}, 1.0)
+    state.pop(1.0)
+    state.assume(other, "node-1")
+    state.apply_new(Pod, {waiting.key: waiting}, 1.0)
+    queued = state.pop(1.0)
+    queued.reject({"InterPodAffinity"})
+    state.fail(queued, 2.0, nominated_node=None)
+    bound = msgspec.structs.replace(other, node_name=node_name, resource_version="9")
+    state.apply(Change(Pod, other, bound), 2.0)
+    assert state.queue.where(waiting.uid) is place
 
 
 @pytest.mark.parametrize("node_name", ["", "node-1"])
