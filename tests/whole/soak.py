@@ -429,7 +429,8 @@ async def _sampled(churn: Churn, probe: Probe, given: Options) -> list[Sample]:
             click.echo(HEADER)
         samples.append(sample)
         click.echo(sample)
-        await asyncio.sleep(max(0.0, (QUIET[1] - time.time() / minute % 1) * minute))
+        while QUIET[0] <= time.time() / minute % 1 < QUIET[1]:  # a sleep may end a little too soon
+            await asyncio.sleep(max(0.01, (QUIET[1] - time.time() / minute % 1) * minute))
     return samples
 
 
