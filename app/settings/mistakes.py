@@ -205,7 +205,7 @@ class _Checked(BaseModel):
         return value
 
 
-class _PluginConfig(_Checked, Generic[Args]):
+class PluginConfig(_Checked, Generic[Args]):
     """Arguments for one plugin."""
 
     name: Annotated[str, Strict()] = Field(default="", alias="name")
@@ -229,7 +229,7 @@ def _tag(value: Any) -> str:
 def _any_plugin_config() -> Any:
     """The configuration of an in-tree plugin with typed arguments, or of any other plugin with opaque ones."""
     kinds = {name: model_of(args) for name, args in ARGS.items()} | {_OPAQUE: Any}
-    members = [Annotated[_PluginConfig[kind], Tag(name)] for name, kind in kinds.items()]  # type: ignore[valid-type]
+    members = [Annotated[PluginConfig[kind], Tag(name)] for name, kind in kinds.items()]  # type: ignore[valid-type]
     return Annotated[functools.reduce(operator.or_, members), Discriminator(_tag)]
 
 

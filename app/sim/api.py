@@ -25,7 +25,7 @@ from app.sim.errors import (
     uid_mismatch,
     unsupported_media_type,
 )
-from app.sim.features import NO_FEATURES, Features
+from app.sim.features import NO_FEATURES, ServedFeatures
 from app.sim.lookup import Lookup
 from app.sim.objects import generated_name, is_being_deleted, new_uid, normalised
 from app.sim.patches.json_patch import apply_json_patch, apply_merge_patch
@@ -129,7 +129,7 @@ class Api(Lookup):
         *,
         now: Callable[[], float],
         history_limit: int = 10_000,
-        features: Features = NO_FEATURES,
+        features: ServedFeatures = NO_FEATURES,
     ) -> None:
         super().__init__(now=now, history_limit=history_limit, features=features)
         self.quota_use = QuotaUse(self.store)

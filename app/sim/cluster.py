@@ -35,7 +35,7 @@ from app.sim.controllers.pod_groups import PodGroupProtectionController
 from app.sim.controllers.resource_claims import ResourceClaimController
 from app.sim.controllers.workloads.controller import RULES, WorkloadController
 from app.sim.errors import ApiError, bad_request
-from app.sim.features import NO_FEATURES, Features
+from app.sim.features import NO_FEATURES, ServedFeatures
 from app.sim.http.faults import Fault, Faults
 from app.sim.http.handlers import Handlers, json_response
 from app.sim.http.server import Server, UnsentCall, WatchLimits
@@ -88,7 +88,7 @@ class ClusterOptions:
     workloads: bool = False
     """Run the controllers of Deployments, StatefulSets, DaemonSets, Jobs and the like, which create their pods, of
     service accounts and of quotas, and have a default StorageClass."""
-    features: Features = NO_FEATURES
+    features: ServedFeatures = NO_FEATURES
     """Feature gates and versions of the API that are switched on."""
     kubeconfig_out: Path | None = None
     history_limit: int = 10_000

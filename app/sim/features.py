@@ -35,7 +35,7 @@ _OLDEST: Final = "1.36"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Features:
+class ServedFeatures:
     """What is switched on."""
 
     gates: frozenset[str] = frozenset()
@@ -52,12 +52,12 @@ class Features:
         return gate in self.gates
 
 
-NO_FEATURES: Final = Features()
+NO_FEATURES: Final = ServedFeatures()
 
 
 def parse_features(
     gates: Iterable[str], runtime_config: Iterable[str], kubernetes: str = _OLDEST
-) -> Features:
+) -> ServedFeatures:
     """Reads the flags ``--feature-gates`` and ``--runtime-config``, each of which may be repeated.
 
     Raises ValueError for a name that is not known, or that this version of Kubernetes does not have, and for a
@@ -78,7 +78,7 @@ def parse_features(
         raise ValueError(f"Kubernetes {kubernetes} does not have {', '.join(gone)}")
     if versions and "GenericWorkload" not in on:
         raise ValueError(f"{' '.join(versions)} needs the feature gate GenericWorkload")
-    return Features(gates=on, versions=versions, kubernetes=kubernetes)
+    return ServedFeatures(gates=on, versions=versions, kubernetes=kubernetes)
 
 
 def _switched_on(flags: Iterable[str], what: str, known: Iterable[str]) -> frozenset[str]:

@@ -5,7 +5,7 @@ from typing import Final
 
 from app.model.timestamps import format_time
 from app.sim.errors import not_found
-from app.sim.features import NO_FEATURES, Features
+from app.sim.features import NO_FEATURES, ServedFeatures
 from app.sim.resources.kinds import (
     NAMESPACES,
     PRIORITY_CLASSES,
@@ -26,7 +26,7 @@ class Lookup:
         *,
         now: Callable[[], float],
         history_limit: int = 10_000,
-        features: Features = NO_FEATURES,
+        features: ServedFeatures = NO_FEATURES,
     ) -> None:
         self.features: Final = features
         self.kinds: Final = KindTable(features.versions, newer=features.is_newer)

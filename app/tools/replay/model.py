@@ -41,8 +41,7 @@ from app.scheduler.wiring import Scheduler
 from app.settings.load import Loaded, load
 from app.sim import ClusterOptions, EmbeddedCluster
 from app.sim.errors import ApiError
-from app.sim.features import NO_FEATURES
-from app.sim.features import Features as ServedFeatures
+from app.sim.features import NO_FEATURES, ServedFeatures
 from app.sim.resources.deletion import DeleteOptions, delete
 from app.sim.resources.kinds import NAMESPACES, PODS, Kind
 from app.sim.store import StoreChange

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from app.model.pod_groups import CLAIMS, GROUP_LABEL, LabelledPodGroup, PodGroup
 from app.model.pod_groups_v1alpha2 import GANGS, WHOLE_PREEMPTION
 from app.sim import EmbeddedCluster, ManifestError
-from app.sim.features import Features
+from app.sim.features import ServedFeatures
 from app.sim.objects import group_name, has_ended
 from app.sim.resources.custom import kinds_of
 from app.sim.resources.kinds import CUSTOM_RESOURCE_DEFINITIONS, OPTIONAL_KINDS, PODS, Kind
@@ -76,7 +76,7 @@ class GroupName(NamedTuple):
 class UsedGroups(NamedTuple):
     """What the files use."""
 
-    features: Features
+    features: ServedFeatures
     custom: bool
     """Whether there are PodGroups of scheduling.x-k8s.io."""
 
@@ -97,9 +97,11 @@ def used_groups(values: Iterable[Object]) -> UsedGroups:
     if len(versions) > 1:
         raise ManifestError(f"PodGroups of several versions: {', '.join(sorted(versions))}")
     if not versions and not named:
-        return UsedGroups(Features(), custom)
+        return UsedGroups(ServedFeatures(), custom)
     gates = _GATES | ({_WHOLE} if whole else set()) | ({CLAIMS} if share else set())
-    return UsedGroups(Features(gates=gates, versions=frozenset(versions or {V1BETA1})), custom)
+    return UsedGroups(
+        ServedFeatures(gates=gates, versions=frozenset(versions or {V1BETA1})), custom
+    )
 
 
 def _names_group(value: Object) -> bool:

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from app.cli.root import main
 from app.sim import ClusterOptions, EmbeddedCluster, KubeletOptions, NodeOptions
 from app.sim.errors import ApiError
-from app.sim.features import Features, parse_features
+from app.sim.features import ServedFeatures, parse_features
 from app.sim.resources.deletion import DeleteOptions, delete
 from app.sim.resources.kinds import BY_RESOURCE, PODS, Kind
 from tests.shell.sim.client import PODS as POD_PATH
@@ -210,7 +210,7 @@ async def test_the_kinds_of_1_37(version: str) -> None:
 
 def test_later_flags_replace_earlier_ones() -> None:
     found = parse_features(["GenericWorkload=true,", "GenericWorkload=false"], [f"{VERSION}=false"])
-    assert found == Features()
+    assert found == ServedFeatures()
     assert parse_features(["GenericWorkload"], []).gates == {"GenericWorkload"}
 
 
