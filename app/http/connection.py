@@ -56,7 +56,7 @@ class Answer:
 
     @property
     def declared(self) -> int:
-        """The Content-Length; 0 without one, and with a Transfer-Encoding."""
+        """The Content-Length; 0 without one."""
         length = self.headers.get("Content-Length", "")
         return int(length) if length.isdecimal() else 0
 

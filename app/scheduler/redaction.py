@@ -50,6 +50,8 @@ _OF_CONFIGURATION: Final = frozenset(
 #: Hashes that are remembered.
 _MOST: Final = 100_000
 _ANSWERS: Final = frozenset({"filter", "prioritize"})
+#: What is raised where an answer has another form.
+_OTHER_FORM: Final = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
 _FIELD: Final = {name: at for at, name in enumerate(PodRecord.__struct_fields__)}
 _json: Final = msgspec.json.Encoder().encode
 
@@ -180,30 +182,34 @@ class Redactor:
         return now, self._url(extender), verb, uid, outcome, seconds, text, *rest
 
     def _answer(self, text: bytes) -> bytes:
-        """The nodes and scores of an answer; nothing of one that has another form."""
+        """The nodes and scores of an answer; nothing of one that has another form. Names of fields in any case, as Go
+        reads them."""
         try:
             answer = msgspec.json.decode(text)
-        except (msgspec.DecodeError, RecursionError):
+            if isinstance(answer, list):
+                return _json([self._score(each) for each in answer])
+            parts = {name: self._part(name, value) for name, value in answer.items()}
+            return _json({name: part for name, part in parts.items() if part is not None})
+        except (RecursionError, *_OTHER_FORM):
             return b""
-        if isinstance(answer, list):
-            return _json(
-                [{"Host": self.hide(each["Host"]), "Score": each["Score"]} for each in answer]
-            )
-        if not isinstance(answer, dict):
-            return b""
-        made: dict[str, Any] = {}
-        for name, value in answer.items():
-            match name.lower(), value:
-                case "nodenames", list():
-                    made[name] = [self.hide(node) for node in value]
-                case "nodes", {"items": list(items)}:
-                    nodes = (each["metadata"]["name"] for each in items)
-                    made[name] = {"items": [{"metadata": {"name": self.hide(n)}} for n in nodes]}
-                case "failednodes" | "failedandunresolvablenodes", dict():
-                    made[name] = {self.hide(node): "" for node in value}
-                case "error", str():
-                    made[name] = self.hide(value)
-        return _json(made)
+
+    def _score(self, entry: dict[str, Any]) -> dict[str, Any]:
+        given = {name.lower(): value for name, value in entry.items()}
+        return {"Host": self.hide(given["host"]), "Score": int(given["score"])}
+
+    def _part(self, name: str, value: Any) -> Any:
+        """A field of the answer to filter; None for any other."""
+        match name.lower(), value:
+            case "nodenames", list():
+                return [self.hide(node) for node in value]
+            case "nodes", {"items": list(items)}:
+                nodes = [each["metadata"]["name"] for each in items]
+                return {"items": [{"metadata": {"name": self.hide(node)}} for node in nodes]}
+            case "failednodes" | "failedandunresolvablenodes", dict():
+                return {self.hide(node): "" for node in value}
+            case "error", str():
+                return self.hide(value)
+        return None
 
     # ------------------------------------------------------------ objects
 

@@ -9,15 +9,15 @@ import msgspec
 
 from app.model.gotext import Duration
 from app.model.objects import Int32, Int64
-from app.settings.base import V1, Bool, GoDuration, Model, Str, unset_means
+from app.settings.base import V1, GoDuration, Model, UnsetMeans
 
 
 class PluginArgs(Model, frozen=True):
     """Base of all typed plugin arguments."""
 
-    api_version: Str = V1
+    api_version: str = V1
     """``kubescheduler.config.k8s.io/v1``; may be left out."""
-    kind: Str = ""
+    kind: str = ""
     """The plugin's name with ``Args`` appended; may be left out."""
 
 
@@ -27,11 +27,11 @@ class PluginArgs(Model, frozen=True):
 class Requirement(Model, frozen=True):
     """core/v1 NodeSelectorRequirement and metav1.LabelSelectorRequirement: a key, an operator and its values."""
 
-    key: Str = ""
+    key: str = ""
     """The label (or field) that is compared."""
-    operator: Str = ""
+    operator: str = ""
     """``In``, ``NotIn``, ``Exists``, ``DoesNotExist``, ``Gt`` or ``Lt``; fields: ``In`` or ``NotIn``."""
-    values: tuple[Str, ...] | None = None
+    values: tuple[str, ...] | None = None
     """What the value is compared with: none for Exists and DoesNotExist, one integer for Gt and Lt, one for fields."""
 
 
@@ -72,7 +72,7 @@ class NodeAffinity(Model, frozen=True):
 class LabelSelector(Model, frozen=True):
     """metav1.LabelSelector: all requirements must hold; an empty one matches everything."""
 
-    match_labels: dict[Str, Str] = msgspec.field(default_factory=dict)
+    match_labels: dict[str, str] = msgspec.field(default_factory=dict)
     """Labels that must have exactly these values."""
     match_expressions: tuple[Requirement, ...] = ()
     """Requirements on labels."""
@@ -83,19 +83,19 @@ class TopologySpreadConstraint(Model, frozen=True):
 
     max_skew: Int32 = 0
     """How many more matching pods a domain may have than the one with the fewest; at least 1."""
-    topology_key: Str = ""
+    topology_key: str = ""
     """The node label whose values are the domains."""
-    when_unsatisfiable: Str = ""
+    when_unsatisfiable: str = ""
     """``DoNotSchedule`` or ``ScheduleAnyway``."""
     label_selector: LabelSelector | None = None
     """Must be absent: it is deduced from each pod's services and owners."""
     min_domains: Int32 | None = None
     """With fewer domains than this the smallest count is taken as 0. Default: 1."""
-    node_affinity_policy: Str | None = None
+    node_affinity_policy: str | None = None
     """``Honor`` (default) or ``Ignore`` the pod's node affinity when domains are counted."""
-    node_taints_policy: Str | None = None
+    node_taints_policy: str | None = None
     """``Honor`` or ``Ignore`` (default) taints when domains are counted."""
-    match_label_keys: tuple[Str, ...] = ()
+    match_label_keys: tuple[str, ...] = ()
     """Labels of the incoming pod that are added to the selector."""
 
 
@@ -105,9 +105,9 @@ class TopologySpreadConstraint(Model, frozen=True):
 class ResourceSpec(Model, frozen=True):
     """A resource that takes part in a score."""
 
-    name: Str = ""
+    name: str = ""
     """The resource's name, such as ``cpu`` or ``example.com/gpu``."""
-    weight: Annotated[Int64, unset_means(1)] = 1
+    weight: Annotated[Int64, UnsetMeans(1)] = 1
     """Its share of the score, 1 to 100. Default: 1 (also for 0)."""
 
 
@@ -116,7 +116,7 @@ CPU_AND_MEMORY: Final = (
     ResourceSpec(name="memory"),
 )
 
-Resources = Annotated[tuple[ResourceSpec, ...], unset_means(CPU_AND_MEMORY)]
+Resources = Annotated[tuple[ResourceSpec, ...], UnsetMeans(CPU_AND_MEMORY)]
 
 
 class UtilizationShapePoint(Model, frozen=True):
@@ -138,7 +138,7 @@ class RequestedToCapacityRatioParam(Model, frozen=True):
 class ScoringStrategy(Model, frozen=True):
     """How NodeResourcesFit computes a score from free resources."""
 
-    type: Str = ""
+    type: str = ""
     """``LeastAllocated``, ``MostAllocated`` or ``RequestedToCapacityRatio``; required when the strategy is given."""
     resources: Resources = CPU_AND_MEMORY
     """The resources that count. Default: cpu and memory, weight 1 each."""
@@ -152,7 +152,7 @@ class ScoringStrategy(Model, frozen=True):
 class DefaultPreemptionArgs(PluginArgs, frozen=True):
     """How many nodes a preemption examines: max(percentage of all nodes, absolute)."""
 
-    kind: Str = "DefaultPreemptionArgs"
+    kind: str = "DefaultPreemptionArgs"
     """``DefaultPreemptionArgs``."""
     min_candidate_nodes_percentage: Int32 = 10
     """Percent of all nodes, 0 to 100. Default: 10. Not 0 together with the next field."""
@@ -163,7 +163,7 @@ class DefaultPreemptionArgs(PluginArgs, frozen=True):
 class DynamicResourcesArgs(PluginArgs, frozen=True):
     """Time limits for pods with resource claims."""
 
-    kind: Str = "DynamicResourcesArgs"
+    kind: str = "DynamicResourcesArgs"
     """``DynamicResourcesArgs``."""
     filter_timeout: GoDuration = Duration.of(10)
     """How long the search for devices on one node may take; 0 for no limit. Default: 10s."""
@@ -174,18 +174,18 @@ class DynamicResourcesArgs(PluginArgs, frozen=True):
 class InterPodAffinityArgs(PluginArgs, frozen=True):
     """How affinity between pods is scored."""
 
-    kind: Str = "InterPodAffinityArgs"
+    kind: str = "InterPodAffinityArgs"
     """``InterPodAffinityArgs``."""
     hard_pod_affinity_weight: Int32 = 1
     """What a required affinity term of a running pod adds when it matches the incoming pod, 0 to 100. Default: 1."""
-    ignore_preferred_terms_of_existing_pods: Bool = False
+    ignore_preferred_terms_of_existing_pods: bool = False
     """Leave out running pods' preferred terms unless the incoming pod has such terms itself. Default: false."""
 
 
 class NodeAffinityArgs(PluginArgs, frozen=True):
     """An affinity for every pod of the profile."""
 
-    kind: Str = "NodeAffinityArgs"
+    kind: str = "NodeAffinityArgs"
     """``NodeAffinityArgs``."""
     added_affinity: NodeAffinity | None = None
     """Nodes must match this and the pod's own affinity. Default: none."""
@@ -194,7 +194,7 @@ class NodeAffinityArgs(PluginArgs, frozen=True):
 class NodeResourcesBalancedAllocationArgs(PluginArgs, frozen=True):
     """Which resources should be used in balance."""
 
-    kind: Str = "NodeResourcesBalancedAllocationArgs"
+    kind: str = "NodeResourcesBalancedAllocationArgs"
     """``NodeResourcesBalancedAllocationArgs``."""
     resources: Resources = CPU_AND_MEMORY
     """The resources that count, each of weight 1. Default: cpu and memory."""
@@ -203,11 +203,11 @@ class NodeResourcesBalancedAllocationArgs(PluginArgs, frozen=True):
 class NodeResourcesFitArgs(PluginArgs, frozen=True):
     """Which resources must fit, and how free ones are scored."""
 
-    kind: Str = "NodeResourcesFitArgs"
+    kind: str = "NodeResourcesFitArgs"
     """``NodeResourcesFitArgs``."""
-    ignored_resources: tuple[Str, ...] = ()
+    ignored_resources: tuple[str, ...] = ()
     """Extended resources that need not fit. They still count in scores."""
-    ignored_resource_groups: tuple[Str, ...] = ()
+    ignored_resource_groups: tuple[str, ...] = ()
     """Prefixes (before the ``/``) of extended resources that need not fit."""
     scoring_strategy: ScoringStrategy = ScoringStrategy(type="LeastAllocated")
     """The strategy. Default: LeastAllocated over cpu and memory."""
@@ -216,18 +216,18 @@ class NodeResourcesFitArgs(PluginArgs, frozen=True):
 class PodTopologySpreadArgs(PluginArgs, frozen=True):
     """Default constraints for pods without topologySpreadConstraints."""
 
-    kind: Str = "PodTopologySpreadArgs"
+    kind: str = "PodTopologySpreadArgs"
     """``PodTopologySpreadArgs``."""
     default_constraints: tuple[TopologySpreadConstraint, ...] = ()
     """The cluster's own default constraints, for ``defaultingType: List``."""
-    defaulting_type: Annotated[Str, unset_means("System")] = "System"
+    defaulting_type: Annotated[str, UnsetMeans("System")] = "System"
     """``System``: kube-scheduler's built-in soft constraints over hosts and zones. ``List``: the ones above."""
 
 
 class VolumeBindingArgs(PluginArgs, frozen=True):
     """Limits for waiting for volumes."""
 
-    kind: Str = "VolumeBindingArgs"
+    kind: str = "VolumeBindingArgs"
     """``VolumeBindingArgs``."""
     bind_timeout_seconds: Int64 = 600
     """Seconds to wait until a pod's volumes are bound; 0 for not at all. Default: 600."""

@@ -28,7 +28,7 @@ class ReadBy(NamedTuple):
     read: Callable[[Any], Any]
 
 
-class Unset(NamedTuple):
+class UnsetMeans(NamedTuple):
     """In an annotation: the default that replaces zero and empty, because Go does not distinguish them from unset."""
 
     default: Any
@@ -47,10 +47,10 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_un
 
 
 @functools.cache
-def _notes(model: type[Model]) -> list[tuple[str, list[ReadBy | Unset]]]:
+def _notes(model: type[Model]) -> list[tuple[str, list[ReadBy | UnsetMeans]]]:
     """The fields of a model with more than a type."""
     found = [
-        (field.name, [n for n in metadata if isinstance(n, ReadBy | Unset)])
+        (field.name, [n for n in metadata if isinstance(n, ReadBy | UnsetMeans)])
         for field in msgspec.structs.fields(model)
         if (metadata := getattr(field.type, "__metadata__", ()))
     ]
@@ -110,8 +110,6 @@ def _seconds(value: Any) -> Duration:
     return _duration(Duration.of(value) if number and abs(value) <= _MAX_SECONDS else value)
 
 
-Str = str
-Bool = bool
 Float = Annotated[float, ReadBy(_finite)]
 Base64 = Annotated[str, ReadBy(_base64)]
 """Bytes, as base64 text."""
@@ -124,8 +122,3 @@ else:
     """A duration in Go's notation."""
     Seconds = Annotated[Any, ReadBy(_seconds)]
     """A number of seconds, or a duration such as 1m."""
-
-
-def unset_means(default: Any) -> Unset:
-    """For an annotation: the default that replaces zero and empty."""
-    return Unset(default)

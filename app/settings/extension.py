@@ -10,7 +10,7 @@ import msgspec
 from app.model.gotext import Duration
 from app.model.objects import Int32
 from app.settings.args import LabelSelector
-from app.settings.base import Bool, Model, Seconds, Str
+from app.settings.base import Model, Seconds
 
 V1ALPHA1: Final = "aiokube-scheduler.io/v1alpha1"
 KIND: Final = "AiokubeSchedulerConfiguration"
@@ -30,13 +30,13 @@ class BreakerOptions(Model, frozen=True):
 class DryRunOptions(Model, frozen=True):
     """How an extender is asked without reserving anything. What is not named is not called."""
 
-    filter_verb: Str = ""
+    filter_verb: str = ""
     """Path that filters and reserves nothing; the filterVerb itself if that reserves nothing. Default: none."""
-    prioritize_verb: Str = ""
+    prioritize_verb: str = ""
     """Path that prioritizes and reserves nothing. Default: none."""
-    preempt_verb: Str = ""
+    preempt_verb: str = ""
     """Path that is asked about victims and reserves nothing. Default: none."""
-    node_cache_capable: Bool | None = None
+    node_cache_capable: bool | None = None
     """True: names are sent; false: whole nodes. Default: as otherwise."""
 
     @property
@@ -53,16 +53,16 @@ class DryRunOptions(Model, frozen=True):
 class ExtenderOptions(Model, frozen=True):
     """Additions to the extenders of one urlPrefix."""
 
-    url_prefix: Str = ""
+    url_prefix: str = ""
     """The urlPrefix of the extender in the first document; required."""
-    serial: Bool | None = None
+    serial: bool | None = None
     """True: decide about one pod after the other where it filters or prioritizes, and never have two calls in flight.
     False: let calls overlap. Default: one pod after the other while it leaves just one of the nodes it is shown."""
     parallelism: Int32 = 0
     """About how many pods its server is called at the same time, bindings included. Default: 0, as many as it is found
     to take.
     """
-    bearer_token_file: Str = ""
+    bearer_token_file: str = ""
     """Path of a file whose content is sent as a bearer token; read again when it changes. Default: none."""
     breaker: BreakerOptions = BreakerOptions()
     """When to stop calling it."""
@@ -70,16 +70,16 @@ class ExtenderOptions(Model, frozen=True):
     """Call it only about pods with matching labels. Default: all."""
     namespace_selector: LabelSelector = LabelSelector()
     """Call it only about pods in namespaces with matching labels. Default: all."""
-    profiles: tuple[Str, ...] = ()
+    profiles: tuple[str, ...] = ()
     """Call it only about pods of the profiles with these scheduler names. Default: all."""
-    release_verb: Str = ""
+    release_verb: str = ""
     """Called when a placement that it may have heard of is given up. Default: not called."""
-    group_verb: Str = ""
+    group_verb: str = ""
     """Called once for all waiting pods of a group, instead of filter and prioritize for each. Default: not called."""
-    answers_for_template: Bool = False
+    answers_for_template: bool = False
     """Use what it answers about a pod for the pods of the same group with an equal spec, and do not call it about
     those. Not for an extender that reserves. Default: false."""
-    shadow: Bool = False
+    shadow: bool = False
     """Call it in the background and compare its answers with the decisions, without obeying them. Default: false."""
     dry_run: DryRunOptions = DryRunOptions()
     """How what-if questions, simulate and shadow ask it. Default: not at all."""
@@ -93,7 +93,7 @@ class ExtenderOptions(Model, frozen=True):
 class RequeueEndpoint(Model, frozen=True):
     """The endpoint with which an extender makes pods active that it rejected."""
 
-    enabled: Bool = False
+    enabled: bool = False
     """Serve it to clients that the API server authorizes. Default: false."""
 
 
@@ -109,13 +109,13 @@ class ExtenderBodies(Model, frozen=True):
 class AiokubeSchedulerConfiguration(Model, frozen=True):
     """The second document."""
 
-    api_version: Str = V1ALPHA1
+    api_version: str = V1ALPHA1
     """``aiokube-scheduler.io/v1alpha1``; required in a file."""
-    kind: Str = KIND
+    kind: str = KIND
     """``AiokubeSchedulerConfiguration``; required in a file."""
     max_bindings_in_flight: Int32 = 32
     """Binding requests to the API server at the same time. Default: 32."""
-    refuse_insecure_tls: Bool = msgspec.field(default=False, name="refuseInsecureTLS")
+    refuse_insecure_tls: bool = msgspec.field(default=False, name="refuseInsecureTLS")
     """Reject extenders whose certificate would not be verified, instead of warning. Default: false."""
     requeue_endpoint: RequeueEndpoint = RequeueEndpoint()
     """The endpoint with which an extender makes pods active that it rejected."""

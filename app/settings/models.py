@@ -16,12 +16,10 @@ from app.settings.args import ARGS, PluginArgs
 from app.settings.base import (
     V1,
     Base64,
-    Bool,
     Float,
     GoDuration,
     Model,
-    Str,
-    unset_means,
+    UnsetMeans,
 )
 
 DEFAULT_SCHEDULER_NAME: Final = "default-scheduler"
@@ -39,43 +37,43 @@ _UNNAMED: Final = _Unnamed()
 class LeaderElectionConfiguration(Model, frozen=True):
     """Leader election among replicas. Durations of 0 mean the default."""
 
-    leader_elect: Bool = True
+    leader_elect: bool = True
     """Schedule only while holding the lease. Default: true."""
-    lease_duration: Annotated[GoDuration, unset_means(Duration.of(15))] = Duration.of(15)
+    lease_duration: Annotated[GoDuration, UnsetMeans(Duration.of(15))] = Duration.of(15)
     """How long others wait after the last renewal they saw before they take the lease. Default: 15s."""
-    renew_deadline: Annotated[GoDuration, unset_means(Duration.of(10))] = Duration.of(10)
+    renew_deadline: Annotated[GoDuration, UnsetMeans(Duration.of(10))] = Duration.of(10)
     """How long the holder tries to renew before it gives up; less than leaseDuration. Default: 10s."""
-    retry_period: Annotated[GoDuration, unset_means(Duration.of(2))] = Duration.of(2)
+    retry_period: Annotated[GoDuration, UnsetMeans(Duration.of(2))] = Duration.of(2)
     """The pause between attempts to acquire or renew. Default: 2s."""
-    resource_lock: Annotated[Str, unset_means("leases")] = "leases"
+    resource_lock: Annotated[str, UnsetMeans("leases")] = "leases"
     """The kind of lock; only ``leases`` is supported."""
-    resource_name: Annotated[Str, unset_means("kube-scheduler")] = "kube-scheduler"
+    resource_name: Annotated[str, UnsetMeans("kube-scheduler")] = "kube-scheduler"
     """The Lease's name; give a second scheduler its own. Default: kube-scheduler."""
-    resource_namespace: Annotated[Str, unset_means("kube-system")] = "kube-system"
+    resource_namespace: Annotated[str, UnsetMeans("kube-system")] = "kube-system"
     """The Lease's namespace. Default: kube-system."""
 
 
 class ClientConnectionConfiguration(Model, frozen=True):
     """How to reach the API server."""
 
-    kubeconfig: Str = ""
+    kubeconfig: str = ""
     """Path of a kubeconfig file. Default: none, the pod's own service account."""
-    accept_content_types: Str = ""
+    accept_content_types: str = ""
     """Accepted for compatibility; JSON is always requested."""
-    content_type: Annotated[Str, unset_means("application/vnd.kubernetes.protobuf")] = (
+    content_type: Annotated[str, UnsetMeans("application/vnd.kubernetes.protobuf")] = (
         "application/vnd.kubernetes.protobuf"
     )
     """Accepted for compatibility; JSON is always sent."""
-    qps: Annotated[Float, unset_means(50.0)] = 50.0
+    qps: Annotated[Float, UnsetMeans(50.0)] = 50.0
     """Requests per second, on average; negative for no limit. Default: 50 (also for 0)."""
-    burst: Annotated[Int32, unset_means(100)] = 100
+    burst: Annotated[Int32, UnsetMeans(100)] = 100
     """Requests that may exceed the average at once. Default: 100 (also for 0)."""
 
 
 class Plugin(Model, frozen=True):
     """A plugin by name."""
 
-    name: Str = ""
+    name: str = ""
     """The plugin's name; in ``disabled`` also ``*`` for all."""
     weight: Int32 = 0
     """The weight of its score; used only in score and multiPoint. Default: 1 (also for 0)."""
@@ -137,7 +135,7 @@ FIELD_OF_POINT: Final = {field.encode_name: field.name for field in msgspec.stru
 class PluginConfig(Model, frozen=True):
     """Arguments for one plugin."""
 
-    name: Str = ""
+    name: str = ""
     """The plugin's name."""
     args: Any = msgspec.field(default_factory=dict)
     """Its arguments, those of an in-tree plugin as a model; absent, null and empty mean the defaults."""
@@ -153,7 +151,7 @@ class PluginConfig(Model, frozen=True):
 class KubeSchedulerProfile(Model, frozen=True):
     """A scheduler name that pods may request, with its plugins."""
 
-    scheduler_name: Str = _UNNAMED
+    scheduler_name: str = _UNNAMED
     """Pods with this ``spec.schedulerName`` are scheduled by the profile. Default: default-scheduler, with one
     profile.
     """
@@ -173,15 +171,15 @@ class KubeSchedulerProfile(Model, frozen=True):
 class ExtenderTLSConfig(Model, frozen=True):
     """TLS settings for an extender. Data override files."""
 
-    insecure: Bool = False
+    insecure: bool = False
     """Do not verify the extender's certificate; not together with a CA. Default: false."""
-    server_name: Str = ""
+    server_name: str = ""
     """The server name (SNI) to request and verify. Default: the host of urlPrefix."""
-    cert_file: Str = ""
+    cert_file: str = ""
     """Path of the client certificate (PEM)."""
-    key_file: Str = ""
+    key_file: str = ""
     """Path of the client certificate's key (PEM)."""
-    ca_file: Str = ""
+    ca_file: str = ""
     """Path of the certificates to trust (PEM). Default: the system's."""
     cert_data: Base64 = ""
     """The client certificate itself: PEM, base64."""
@@ -220,38 +218,38 @@ class ExtenderTLSConfig(Model, frozen=True):
 class ExtenderManagedResource(Model, frozen=True):
     """An extended resource that an extender manages."""
 
-    name: Str = ""
+    name: str = ""
     """The resource's name, such as ``example.com/gpu``."""
-    ignored_by_scheduler: Bool = False
+    ignored_by_scheduler: bool = False
     """NodeResourcesFit does not check it: the extender does. Default: false."""
 
 
 class Extender(Model, frozen=True):
     """A webhook that is called while pods are scheduled (KEP-1819)."""
 
-    url_prefix: Str = ""
+    url_prefix: str = ""
     """Where the extender is: each verb is appended with a slash between."""
-    filter_verb: Str = ""
+    filter_verb: str = ""
     """Which nodes can run the pod. Default: not called."""
-    preempt_verb: Str = ""
+    preempt_verb: str = ""
     """Which victims a preemption may have. Default: not called."""
-    prioritize_verb: Str = ""
+    prioritize_verb: str = ""
     """How good each node is. Default: not called."""
     weight: Int64 = 0
     """Multiplies the extender's scores; positive if there is a prioritizeVerb."""
-    bind_verb: Str = ""
+    bind_verb: str = ""
     """Binds the pod instead of the scheduler. Default: not called."""
-    enable_https: Bool = msgspec.field(default=False, name="enableHTTPS")
+    enable_https: bool = msgspec.field(default=False, name="enableHTTPS")
     """Without a CA, disables the verification of the certificate; urlPrefix decides on HTTPS."""
     tls_config: ExtenderTLSConfig | None = None
     """Certificates. Default: the system's trust store."""
-    http_timeout: Annotated[GoDuration, unset_means(Duration.of(5))] = Duration.of(5)
+    http_timeout: Annotated[GoDuration, UnsetMeans(Duration.of(5))] = Duration.of(5)
     """Timeout of a call, including its answer. Default: 5s (also for 0)."""
-    node_cache_capable: Bool = False
+    node_cache_capable: bool = False
     """Send node names instead of whole nodes. Default: false."""
     managed_resources: tuple[ExtenderManagedResource, ...] = ()
     """Call it only for pods that request one of these. Default: for all pods."""
-    ignorable: Bool = False
+    ignorable: bool = False
     """Ignore the extender if it fails. Default: false."""
 
 
@@ -267,9 +265,9 @@ def _at_least_one(profiles: tuple[KubeSchedulerProfile, ...]) -> tuple[KubeSched
 class KubeSchedulerConfiguration(Model, frozen=True):
     """The file that kube-scheduler reads."""
 
-    api_version: Str = V1
+    api_version: str = V1
     """``kubescheduler.config.k8s.io/v1``; required in a file."""
-    kind: Str = "KubeSchedulerConfiguration"
+    kind: str = "KubeSchedulerConfiguration"
     """``KubeSchedulerConfiguration``; required in a file."""
     parallelism: Int32 = 16
     """Cycles that may wait for extenders at the same time; 1 keeps a strict order. Default: 16."""
@@ -277,9 +275,9 @@ class KubeSchedulerConfiguration(Model, frozen=True):
     """Leader election among replicas."""
     client_connection: ClientConnectionConfiguration = ClientConnectionConfiguration()
     """How to reach the API server."""
-    enable_profiling: Bool = True
+    enable_profiling: bool = True
     """Serve the debugging endpoints. Default: true."""
-    enable_contention_profiling: Bool = None  # type: ignore[assignment]  # see __post_init__
+    enable_contention_profiling: bool = None  # type: ignore[assignment]  # see __post_init__
     """Accepted for compatibility. Default: as enableProfiling."""
     percentage_of_nodes_to_score: Int32 = 0
     """Percent of the nodes that are sent to extenders at a time, 0 to 100; 0 for kube-scheduler's adaptive number."""
@@ -293,7 +291,7 @@ class KubeSchedulerConfiguration(Model, frozen=True):
     """The scheduler names served. Default: one profile, default-scheduler."""
     extenders: tuple[Extender, ...] = ()
     """Webhooks, shared by all profiles."""
-    delay_cache_until_active: Bool = False
+    delay_cache_until_active: bool = False
     """Fill the caches only after becoming leader. Default: false."""
 
     def __post_init__(self) -> None:

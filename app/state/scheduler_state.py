@@ -394,9 +394,8 @@ class SchedulerState:
             self.queue.delete(old)
         self.queue.move_all(ASSIGNED_POD_ADD, None, new, now)
         if assumed is not None:
-            if (
-                assumed.node_name != new.node_name
-            ):  # another scheduler was faster: the place is free again
+            if assumed.node_name != new.node_name:
+                # Another scheduler has bound it: the place where it was assumed is free.
                 self.queue.move_all(ASSIGNED_POD_DELETE, assumed, None, now)
             self._relabelled(assumed, new, now)
 

@@ -28,10 +28,9 @@ SYSTEM_PRIORITIES: Final[Mapping[str, int]] = {
     "system-cluster-critical": 2_000_000_000,
     "system-node-critical": 2_000_001_000,
 }
-Wish = TypeVar("Wish", ExactDeviceRequest, DeviceSubRequest)
-
 #: The name under which the priority of pods without a class is kept.
 DEFAULT_PRIORITY: Final = ""
+_Request = TypeVar("_Request", ExactDeviceRequest, DeviceSubRequest)
 _DEFAULT_SCHEDULER: Final = "default-scheduler"
 _GRACE: Final = 300
 _WORKLOADS: Final = frozenset(
@@ -483,15 +482,15 @@ def _with_counts(claim: ResourceClaim) -> ResourceClaim:
     )
 
 
-def _counted(wish: Wish) -> Wish:
-    mode = wish.allocation_mode or "ExactCount"
-    count = wish.count or 1 if mode == "ExactCount" else wish.count
+def _counted(request: _Request) -> _Request:
+    mode = request.allocation_mode or "ExactCount"
+    count = request.count or 1 if mode == "ExactCount" else request.count
     tolerations = tuple(
         each if each.operator else msgspec.structs.replace(each, operator="Equal")
-        for each in wish.tolerations or ()
+        for each in request.tolerations or ()
     )
     return msgspec.structs.replace(
-        wish, allocation_mode=mode, count=count, tolerations=tolerations or None
+        request, allocation_mode=mode, count=count, tolerations=tolerations or None
     )
 
 

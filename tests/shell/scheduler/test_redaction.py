@@ -1,6 +1,7 @@
 """``--redact``: no name is left in a recording, and it replays as the plain one."""
 
 import json
+import re
 from pathlib import Path
 
 import msgspec
@@ -302,3 +303,29 @@ def test_a_question_about_extenders_is_answered_without_names(tmp_path):
 def test_redact_is_for_recordings(command):
     result = CliRunner().invoke(command, ["--redact"])
     assert (result.exit_code, "--redact is for --record" in result.output) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("given", "hidden"),
+    [
+        ('[{"host": "n1", "score": 7}]', [{"Host": "{n1}", "Score": 7}]),
+        ('{"nodenames": ["n1"], "other": "n1"}', {"nodenames": ["{n1}"]}),
+        ('{"NodeNames": ["n1"], "FailedNodes": {"n2": "n3"}}',
+         {"NodeNames": ["{n1}"], "FailedNodes": {"{n2}": ""}}),
+    ],
+)  # fmt: skip
+def test_an_answer_without_names_says_the_same(given, hidden):
+    redactor = Redactor(b"k")
+    wanted = re.sub(r"\{(n\d)\}", lambda match: redactor.hide(match[1]), json.dumps(hidden))
+    called = [Op.CALL.value, 1.0, "http://x", "filter", "uid", "success", 0.1, given.encode()]
+    assert json.loads(redactor.record(called)[7]) == json.loads(wanted)
+
+
+@pytest.mark.parametrize(
+    "given",
+    ["[1]", '[{"Host": "n1"}]', '[{"Host": 3, "Score": 1}]', '[{"Host": "n1", "Score": 1e400}]', "3", "null", "{",
+     '{"Nodes": {"items": [{}]}}', '{"NodeNames": [[]]}', "[" * 5000],
+)  # fmt: skip
+def test_an_answer_of_another_form_is_left_out_and_nothing_else(given):
+    called = [Op.CALL.value, 1.0, "http://x", "filter", "uid", "success", 0.1, given.encode()]
+    assert Redactor(b"k").record(called)[7] == b""
