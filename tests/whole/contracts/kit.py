@@ -26,7 +26,7 @@ from app.serving.options import ServingOptions
 from app.settings.flags import Flags, apply_flags
 from app.settings.load import convert_text, load
 from app.sim import ClusterOptions, EmbeddedCluster, NodeOptions
-from app.sim.features import Features
+from app.sim.features import ServedFeatures
 from app.sim.resources.deletion import DeleteOptions, delete
 from app.sim.resources.kinds import EVENTS, KINDS, NODES, PODS, Kind
 
@@ -324,8 +324,10 @@ async def running(
 
     A policy is converted first. ``prepare`` makes the nodes; ``texts`` replace further words of the file.
     """
-    features = Features(gates=GANGS, versions=frozenset({"scheduling.k8s.io/v1alpha2"}))
-    options = ClusterOptions(nodes=NodeOptions(count=0), features=features if gangs else Features())
+    features = ServedFeatures(gates=GANGS, versions=frozenset({"scheduling.k8s.io/v1alpha2"}))
+    options = ClusterOptions(
+        nodes=NodeOptions(count=0), features=features if gangs else ServedFeatures()
+    )
     async with EmbeddedCluster(options) as cluster, contextlib.AsyncExitStack() as stack:
         for number, fake in enumerate(fakes):
             await stack.enter_async_context(fake.serving(cluster, tls))
