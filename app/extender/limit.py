@@ -275,7 +275,8 @@ class Places:
             self.admit(now)
 
     def take_behind(self, now: float) -> bool:
-        """Whether a dry run can begin now, and begins: in one place of those that are free, or in half of them.
+        """Whether a dry run can begin now, and begins: in any place while nothing else is in progress, else in half of
+        those that are free.
 
         No other call waits for it: it is in addition to those.
         """
@@ -283,7 +284,7 @@ class Places:
         if self.waiting or limit.silent(now):
             return False
         free = limit.limit - limit.used
-        if self._behind >= (free + 1) // 2:
+        if self._behind >= ((free + 1) // 2 if limit.used else free):
             return False
         self._behind += 1
         return True

@@ -150,7 +150,7 @@ async def test_slow_dry_runs_do_not_teach_the_limit():
     assert before == 16
     await asyncio.gather(*(runs.ask(about("n1"), in_time(60)) for _ in range(40)))
     assert usual.places.limit.limit == before
-    assert fake.most_in_flight == before // 2
+    assert fake.most_in_flight == before
 
 
 async def test_no_two_calls_are_in_flight_to_a_serial_extender():
@@ -180,15 +180,22 @@ async def test_its_events_have_a_name_of_their_own():
     assert {event.extender for event in seen} == {"http://ext.test (dry run)"}
 
 
-def test_dry_runs_take_half_of_what_is_free_and_at_least_one():
+def test_dry_runs_take_every_place_while_nothing_else_is_in_progress():
     places = Places(ConcurrencyLimit(16, fixed=4))
+    assert [places.take_behind(0.0) for _ in range(5)] == [True, True, True, True, False]
+
+
+def test_dry_runs_beside_other_calls_take_half_of_what_is_free_and_at_least_one():
+    places = Places(ConcurrencyLimit(16, fixed=4))
+    places.take()
     assert [places.take_behind(0.0) for _ in range(3)] == [True, True, False]
     places.take()
+    places.take()
+    places.give_back_behind(0.0)
+    assert not places.take_behind(0.0)
     places.give_back_behind(0.0)
     assert [places.take_behind(0.0) for _ in range(2)] == [True, False]
-    for _ in range(3):
-        places.take()
-    places.give_back_behind(0.0)
+    places.take()
     places.give_back_behind(0.0)
     assert not places.take_behind(0.0)
 
