@@ -10,15 +10,15 @@ from typing import Final
 
 import msgspec
 
-from app.runtime.clock import stopwatch
+from app.runtime.clock import thread_seconds
 
 #: Largest limit of file descriptors that is set; more are never needed.
 _ENOUGH: Final = 65_536
 #: A limit above this means no limit in cgroups version 1.
 _UNLIMITED: Final = 1 << 60
-#: Seconds between two returns of free memory to the system, at least; and the share of the time that they may take.
+#: Seconds between two returns of free memory to the system, at least; and their share of one processor at most.
 _TRIM_SECONDS: Final = 15.0
-_TRIM_SHARE: Final = 1 / 5000
+_TRIM_SHARE: Final = 1 / 1000
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -54,15 +54,15 @@ async def return_free_memory() -> None:
     Objects that stay lie between others that have gone: without this the heap still grows by a third after a hundred
     thousand pods, though nothing more is kept. One call takes a millisecond, or with much in the heap 2 to 4 ms for
     each 100 MB. A thread does not help: the call locks the heap, and the event loop would wait for that lock instead.
-    So a call is the rarer the longer it takes.
+    So a call is the rarer the more processor time it takes; what the thread waits for a processor does not count.
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    now, wait = stopwatch(), _TRIM_SECONDS
+    wait = _TRIM_SECONDS
     while trim is not None:
         await asyncio.sleep(wait)
-        started = now()
+        before = thread_seconds()
         trim(0)
-        wait = max(_TRIM_SECONDS, (now() - started) / _TRIM_SHARE)
+        wait = max(_TRIM_SECONDS, (thread_seconds() - before) / _TRIM_SHARE)
     await asyncio.Event().wait()
 
 
