@@ -32,6 +32,8 @@ from app.state.scheduler_state import SchedulerState
 T = TypeVar("T")
 
 _NO_WAITS: Final[Mapping[str, float]] = {}
+#: The codes of Reserve and Permit with which a binding cycle begins.
+_ACCEPTED: Final = (Code.Success, Code.Wait)
 
 
 class Pause(msgspec.Struct, frozen=True):
@@ -105,7 +107,7 @@ def take(
     None if the pod must not be tried, because it is being deleted or already assumed; it is dropped then.
     """
     pod = queued.pod
-    framework = frameworks.get(pod.spec.scheduler_name)
+    framework = frameworks.get(pod.template.spec.scheduler_name)
     if framework is None or pod.terminating or state.cache.is_assumed(pod.uid):
         state.drop(pod)
         return None
@@ -154,8 +156,7 @@ def schedule(
     # 6. The pod as it is now must still need a node.
     pod, node = attempt.pod, choice.node_name
     queued.pod = pod
-    current = state.pods.get(pod.key)
-    if current is None or current.uid != pod.uid or current.node_name or current.terminating:
+    if not state.needs_node(pod):
         state.drop(pod)
         return Gone(pod.on(node))
     # 7. Assume: from now on the pod counts on its node.
@@ -165,7 +166,7 @@ def schedule(
         return Rejected(Status(Code.Error, (str(error),)))
     # 8. Reserve, and 9. Permit.
     status, waits, fault = _reserve_and_permit(assumed)
-    if status.ok or status.code is Code.Wait:
+    if status.code in _ACCEPTED:
         return Placed(assumed, waits)
     return Rejected(status, assumed, fault)
 
@@ -212,7 +213,7 @@ def _reserve_and_permit(
         status = assumed.framework.commit.reserve(assumed.cycle_state, pod, pod.node_name)
     except Exception as error:  # noqa: BLE001 - logged by the caller
         return failed(error), _NO_WAITS, error
-    return permit(assumed) if status.ok else (status, _NO_WAITS, None)
+    return permit(assumed) if status.code is Code.Success else (status, _NO_WAITS, None)
 
 
 def failed(error: Exception) -> Status:

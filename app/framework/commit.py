@@ -59,11 +59,12 @@ class CommitPoints:
     def _run_reserve(self, state: CycleState, pod: Pod, node_name: str) -> Status:
         for plugin in self._watch.each(self._reserve):
             status = plugin.reserve(state, pod, node_name)
+            if status.code is Code.Success:
+                continue
             if status.code.rejected:
                 return status.by(plugin.NAME)
-            if not status.ok:
-                text = f'running Reserve plugin "{plugin.NAME}": {status.message}'
-                return Status(Code.Error, (text,), plugin.NAME)
+            text = f'running Reserve plugin "{plugin.NAME}": {status.message}'
+            return Status(Code.Error, (text,), plugin.NAME)
         return SUCCESS
 
     def unreserve(self, state: CycleState, pod: Pod, node_name: str) -> None:
@@ -103,7 +104,7 @@ class CommitPoints:
         work = []
         for plugin, flight in self._pre_flights:
             status = SUCCESS if flight is None else flight(state, pod, node_name)
-            if status.ok:
+            if status.code is Code.Success:
                 work.append(plugin)
             elif status.code is not Code.Skip:
                 raise SchedulingError(f'running PreBindPreFlight "{plugin.NAME}": {status.message}')
@@ -160,7 +161,7 @@ class CommitPoints:
     ) -> Status:
         for plugin in self._watch.each_waiting(self._bind):
             status = await plugin.bind(state, pod, node_name, effects)
-            if status.ok:
+            if status.code is Code.Success:
                 return status
             if status.code is not Code.Skip:
                 text = f'running Bind plugin "{plugin.NAME}": {status.message}'

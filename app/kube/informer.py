@@ -238,14 +238,12 @@ class Informer(Generic[T]):
 
     def _handle(self, old: T | None, new: T | None) -> None:
         """Calls the handler for a change."""
-        item = new if old is None else old
-        key = "" if item is None else item.key
         if self._feed.refused:
-            self._feed.refused.discard(key)
+            self._feed.refused.discard(_key(old, new))
         try:
             self._handler(old, new)
         except Exception as err:  # noqa: BLE001 - see __init__
-            self._feed.refuse(key, err, exists=new is not None)
+            self._feed.refuse(_key(old, new), err, exists=new is not None)
 
     def statistics(self) -> InformerStatistics:
         """Figures for metrics and for people."""
@@ -272,6 +270,11 @@ class Informer(Generic[T]):
             "unreadable_objects": _some(self._feed.unreadable),
             "refused_objects": _some(self._feed.refused),
         }
+
+
+def _key(old: T | None, new: T | None) -> str:
+    item = new if old is None else old
+    return "" if item is None else item.key
 
 
 def _some(keys: Iterable[str]) -> list[str]:

@@ -44,7 +44,7 @@ class PodEvents:
             reason=reason,
             action=action,
             note=note,
-            reporting_controller=reporter or pod.spec.scheduler_name,
+            reporting_controller=reporter or pod.template.spec.scheduler_name,
             now=now,
             related=related,
         )

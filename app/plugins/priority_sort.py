@@ -12,4 +12,4 @@ class PrioritySort(NoArguments):
 
     def sort_key(self, queued: Queued) -> tuple[int, float]:
         """The smaller key is popped first."""
-        return -queued.pod.priority, queued.timestamp
+        return -queued.pod.template.priority, queued.timestamp

@@ -19,7 +19,7 @@ class SchedulingGates(NoArguments):
 
     def pre_enqueue(self, pod: Pod) -> Status:
         """Success for pods without gates."""
-        gates = pod.spec.scheduling_gates
+        gates = pod.template.spec.scheduling_gates
         if not gates:
             return SUCCESS
         return unresolvable(ERR_REASON.format(" ".join(gate.name for gate in gates)))

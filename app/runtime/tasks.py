@@ -147,7 +147,7 @@ def at_once(steps: Generator[None, None, T]) -> T:
             return end.value  # type: ignore[no-any-return]  # what the generator returns
 
 
-def spawn(group: asyncio.TaskGroup, coro: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
+def spawn(group: asyncio.TaskGroup, coro: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
     """Starts a task that ends when its work is done. A failure is logged with the task's name, then ends the group."""
     return _start(group, _guarded(coro, name), coro, name)
 

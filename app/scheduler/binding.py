@@ -215,7 +215,7 @@ class Binder:
             if await self._extenders.bind(pod, node, self.writes.add, again):
                 return
         status = await assumed.framework.commit.bind(assumed.cycle_state, pod, node, self._effects)
-        if not status.ok:
+        if status.code is not Code.Success:
             raise _Failed(status)
 
     def _extender_again(self, pod: Pod) -> bool:

@@ -28,7 +28,7 @@ class Member:
     def __init__(self, queued: QueuedPod) -> None:
         self.queued: Final = queued
         #: The scheduler that the pod names.
-        self.profile: Final = queued.pod.spec.scheduler_name
+        self.profile: Final = queued.pod.template.spec.scheduler_name
         #: The pod on its node, where it fits at once or, if ``preempts``, after a preemption.
         self.assumed: AssumedPod | None = None
         self.preempts = False
@@ -174,15 +174,11 @@ class GroupState:
 
     def waits(self, pod: Pod) -> bool:
         """Whether the pod still needs a node, with this group."""
-        return self._groups.has(self.key, pod) and self._needs_node(pod)
-
-    def _needs_node(self, pod: Pod) -> bool:
-        current = self._state.pods.get(pod.key)
-        return current is not None and self._state.is_unbound(pod) and not current.terminating
+        return self._groups.has(self.key, pod) and self._state.needs_node(pod)
 
     def belongs(self, pod: Pod) -> bool:
         """Whether the pod still names this group, or is gone: a label of it may have changed."""
-        return self._groups.has(self.key, pod) or not self._needs_node(pod)
+        return self._groups.has(self.key, pod) or not self._state.needs_node(pod)
 
     def remove(self, member: Member) -> None:
         """Leaves out a pod whose time in flight has ended."""
@@ -191,7 +187,7 @@ class GroupState:
     def drop(self, member: Member) -> None:
         """Leaves out a pod that needs no node any longer, or has left the group: it is tried again without it."""
         self._left.remove(member)
-        if self._needs_node(member.pod):
+        if self._state.needs_node(member.pod):
             self._failures.error(member.queued, member.profile, _LEFT, started=self.started)
         else:
             self._state.drop(member.pod)

@@ -54,9 +54,10 @@ class SchedulingLoop:
         extenders: ExtenderCycle | None,
         parallelism: int,
         limits: Sequence[Limiter],
+        active: asyncio.Event | None = None,
     ) -> None:
         """``parallelism``: attempts that may wait for extenders at the same time. No attempt starts beyond any of
-        ``limits``.
+        ``limits``. ``active`` is set when a pod may have entered the activeQ, as by ``wake``.
         """
         self._state: Final = parts.state
         self._pods: Final = pods
@@ -72,7 +73,7 @@ class SchedulingLoop:
             clock=parts.clock,
             spawn=parts.spawn,
         )
-        self._wake: Final = asyncio.Event()
+        self._wake: Final = asyncio.Event() if active is None else active
         #: Set once every pod that was there has been tried.
         self.caught_up: Final = asyncio.Event()
         self._running = False

@@ -92,7 +92,7 @@ class Evictor:
         """Starts to evict; does nothing if all victims are terminating already or the preemptor no longer needs a
         node."""
         preemptor, victims = eviction.preemptor, eviction.victims
-        if not any(map(self._waits, (preemptor, *eviction.mates))):
+        if not any(map(self._state.needs_node, (preemptor, *eviction.mates))):
             return
         staying = [victim for victim in victims if not victim.terminating]
         if not staying:
@@ -104,16 +104,6 @@ class Evictor:
         eviction.progress.begin(eviction.uid)
         self.preemptions.add(1)
         self._spawn(self._run(eviction, staying), "preempt")
-
-    def _waits(self, preemptor: Pod) -> bool:
-        """Whether the pod still needs a node."""
-        current = self._state.pods.get(preemptor.key)
-        return (
-            current is not None
-            and current.uid == preemptor.uid
-            and not current.node_name
-            and not current.terminating
-        )
 
     async def _run(self, eviction: Eviction, victims: Sequence[Pod]) -> None:
         done = False

@@ -143,7 +143,7 @@ def queue_plugins(
     }
     return QueuePlugins(
         sort.sort_key,
-        lambda pod: checks.get(pod.spec.scheduler_name, ()),
+        lambda pod: checks.get(pod.template.spec.scheduler_name, ()),
         {
             name: _hints(framework, extended=extended, features=features)
             for name, framework in frameworks.items()

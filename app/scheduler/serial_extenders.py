@@ -26,7 +26,7 @@ from app.extender.errors import ExtenderError
 from app.extender.limit import Places
 from app.model.pod import Pod
 from app.state.queue.active_queue import Admits
-from app.state.queue.queued_pod import Lane, QueuedPod
+from app.state.queue.queued_pod import Lane, QueuedPod, no_lane
 from app.wire.extender_v1 import FilterAnswer
 
 #: Seconds for which the pods of an ignorable extender wait for its first answer. After that it is more likely to hang
@@ -48,9 +48,9 @@ def lanes(
     """A function that returns a pod's lane in the queue: ``extenders_of``, with GROUP if ``group_of`` the pod is not
     None."""
     extenders = tuple(extenders)
-    concerned = extenders_of(extenders, group_of)
     if not extenders:
-        return concerned
+        return no_lane
+    concerned = extenders_of(extenders, group_of)
 
     def lane(pod: Pod) -> Lane:
         names = concerned(pod)

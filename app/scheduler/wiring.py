@@ -7,7 +7,7 @@ No pod is tried before all caches are synced, and a process that does not lead b
 import asyncio
 import functools
 import logging
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -30,7 +30,7 @@ from app.observe.metrics import gauges
 from app.observe.metrics.series import BETA, MetricFamilies
 from app.observe.pod_events import PodEvents
 from app.plugins.registry import capabilities
-from app.runtime.tasks import spawn, spawn_eternal
+from app.runtime.tasks import Spawn, spawn, spawn_eternal
 from app.scheduler import kinds
 from app.scheduler.binding import Binder
 from app.scheduler.effects import ApiEffects
@@ -113,6 +113,7 @@ class Scheduler:
         self._profiles: Final = profiles
         self._plugin_classes: Final = plugin_classes
         self._runtime: Final = runtime
+        self._spawn: Final[Spawn] = functools.partial(spawn, runtime.group)
         self._clock: Final = runtime.clock
         self._rng: Final = runtime.rng
         #: What records all that happens, if anything does.
@@ -139,7 +140,9 @@ class Scheduler:
         self.parts: Final = Parts(
             self.state, self._clock, self._decisions, self._spawn, self._telemetry.on
         )
-        self.flusher: Final = QueueFlusher(self.state, self._clock, self._wake)
+        #: Set when pods may have entered the activeQ: the loop waits for it.
+        self._active: Final = asyncio.Event()
+        self.flusher: Final = QueueFlusher(self.state, self._clock, self._active.set)
 
         self.writer: Final = KubeWriter(
             api.transport, may_write=api.may_write, rng=self._rng, pods=self.state.pods
@@ -256,7 +259,7 @@ class Scheduler:
     ) -> list[Informer[Any]]:
         chain = self.chain
         pods = kinds.pods(
-            keep_raw=chain.may_concern,
+            keep_raw=chain.may_concern if chain.all else False,
             keep_bound_raw=wants_whole_victims(chain),
             features=self.features,
         )
@@ -424,6 +427,7 @@ class Scheduler:
             extenders=extenders,
             parallelism=self.settings.configuration.parallelism,
             limits=(self.binder.writes, self.evictor.preemptions),
+            active=self._active,
         )
 
     def _make_shadows(self, profiles: Sequence[Profile]) -> ShadowExtenders:
@@ -448,9 +452,6 @@ class Scheduler:
             before_asking=self.releases.before_asking,
         )
 
-    def _spawn(self, coroutine: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        return spawn(self._runtime.group, coroutine, name=name)
-
     def _stop_unbound(self, uid: str) -> bool:
         """Stops a pod that waits for a permit or for its volumes; False if there is none by this uid."""
         waiting = self.waiting.get(uid)
@@ -462,9 +463,6 @@ class Scheduler:
     def _has_urgent_writes(self) -> bool:
         """Whether bindings or evictions are being written, or soon will be, because pods wait for an attempt."""
         return bool(self.binder.writes.count or self.evictor.preemptions.count or self.state.ready)
-
-    def _wake(self) -> None:
-        self.loop.wake()
 
     def _notify(self) -> None:
         self.flusher.notify()
@@ -505,7 +503,7 @@ class Scheduler:
         """Adds the figures of all parts to the metrics."""
         rules = self.features.rules
         gauges.register_queue(
-            families, self.state.queue.statistics, incoming=self._telemetry.queue.came, rules=rules
+            families, self.state.queue, incoming=self._telemetry.queue.came, rules=rules
         )
         gauges.register_cache(families, self.state.cache.statistics)
         gauges.register_plugins(families, self.frameworks, rules)

@@ -243,7 +243,7 @@ class PodGroups:
             to, other = other, to
         other.pop(pod.uid, None)
         to[pod.uid] = pod
-        if pod.spec.scheduling_gates and not scheduled:
+        if pod.template.spec.scheduling_gates and not scheduled:
             members.gated.add(pod.uid)
         else:
             members.gated.discard(pod.uid)

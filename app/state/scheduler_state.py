@@ -161,7 +161,7 @@ class SchedulerState:
 
     def responsible_for(self, pod: Pod) -> bool:
         """Whether the pod's scheduler name is that of a profile."""
-        return pod.spec.scheduler_name in self._profiles
+        return pod.template.spec.scheduler_name in self._profiles
 
     def is_unbound(self, pod: Pod) -> bool:
         """Whether, according to the watch, the pod with this uid exists and has no node."""
@@ -170,7 +170,20 @@ class SchedulerState:
 
     def latest(self, pod: Pod) -> Pod:
         """The latest version of the pod with this uid; ``pod`` itself if it is bound or gone."""
-        return self.pods[pod.key] if self.is_unbound(pod) else pod
+        current = self.pods.get(pod.key)
+        if current is None or current.uid != pod.uid or current.node_name:
+            return pod
+        return current
+
+    def needs_node(self, pod: Pod) -> bool:
+        """Whether, according to the watch, the pod exists, has no node and is not being deleted."""
+        current = self.pods.get(pod.key)
+        return (
+            current is not None
+            and current.uid == pod.uid
+            and not current.node_name
+            and not current.terminating
+        )
 
     # ------------------------------------------------------------ pods of other schedulers
 

@@ -448,7 +448,7 @@ def queued_entities(features: Features) -> str:
     """The metrics of what waits, and of claims that the scheduler creates."""
     families = MetricFamilies(registry := CollectorRegistry())
     cluster, rules = world(features, {}), features.rules
-    gauges.register_queue(families, cluster.state.queue.statistics, incoming=dict, rules=rules)
+    gauges.register_queue(families, cluster.state.queue, incoming=dict, rules=rules)
     gauges.register_plugins(families, cluster.frameworks, rules)
     names = [family.name for family in registry.collect()]
     return ", ".join(name for name in names if "queue" in name or "claim" in name)

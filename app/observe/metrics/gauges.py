@@ -21,6 +21,7 @@ from app.runtime.limits import Limits
 from app.runtime.shortages import Shortages
 from app.state.cache import CacheStatistics
 from app.state.queue.queued_pod import QueueStatistics
+from app.state.queue.scheduling_queue import SchedulingQueue
 
 #: The election's name in metrics.
 _ELECTION: Final = "kube-scheduler"
@@ -33,7 +34,7 @@ Frameworks = Mapping[str, Framework]
 
 def register_queue(
     families: MetricFamilies,
-    statistics: Callable[[], QueueStatistics],
+    queue: SchedulingQueue,
     *,
     incoming: Callable[[], ValuesByLabels],
     rules: Collection[Rule] = (),
@@ -46,20 +47,26 @@ def register_queue(
         "pods in backoffQ; 'unschedulable' means number of pods in unschedulablePods that the scheduler attempted to "
         "schedule and failed; 'gated' is the number of unschedulable pods that the scheduler never attempted to "
         "schedule because they are gated.",
-        lambda: _pending(statistics()),
+        lambda: _pending(queue.statistics()),
         ("queue",),
         stability=STABLE,
     )
     families.computed(
         "aiokube_scheduler_pods_in_flight",
         "Pods that are being tried, or wait for their permit.",
-        lambda: {(): statistics().in_flight},
+        lambda: {(): queue.statistics().in_flight},
+    )
+    families.computed(
+        "scheduler_inflight_events",
+        "Number of events currently tracked in the scheduling queue.",
+        lambda: {(label,): count for label, count in queue.in_flight_events().items()},
+        ("event",),
     )
     if Rule.QueuedEntities in rules:
         families.computed(
             "scheduler_queued_entities",
             "Number of entities (pods or pod groups) in the scheduling queues, by queue and type.",
-            lambda: _as_pods(_pending(statistics())),
+            lambda: _as_pods(_pending(queue.statistics())),
             ("queue", "type"),
         )
         families.computed(

@@ -276,11 +276,6 @@ class QueueMetrics(QueueRecorder):
             ("plugin", "profile"),
             stability=BETA,
         )
-        self._in_flight: Final = families.gauge(
-            "scheduler_inflight_events",
-            "Number of events currently tracked in the scheduling queue.",
-            ("event",),
-        )
         self._faults: Final = families.counter(
             "aiokube_scheduler_plugin_errors_total",
             "Exceptions raised by plugins at PreEnqueue or in a queueing hint.",
@@ -315,9 +310,6 @@ class QueueMetrics(QueueRecorder):
 
     def unschedulable(self, plugin: str, profile: str, delta: int) -> None:
         self._unschedulable.of[plugin, profile].value += delta
-
-    def in_flight(self, event: str, delta: int) -> None:
-        self._in_flight.of[event,].value += delta
 
     def events_dropped(self, count: int) -> None:
         self._dropped.inc(count)

@@ -103,7 +103,7 @@ class DynamicResources(SteadySkip, UndecidedOnly, FreesClaims):
 
     def pre_enqueue(self, pod: Pod) -> Status:
         """Rejects pods whose claims do not exist yet or were not created for them."""
-        if not pod.spec.resource_claims:
+        if not pod.template.spec.resource_claims:
             return SUCCESS
         try:
             claims_of(pod, self._tracker.claims, shared=self._shares)
@@ -115,7 +115,7 @@ class DynamicResources(SteadySkip, UndecidedOnly, FreesClaims):
         """Skips pods without claims. Rejects pods whose claims no node can serve."""
         state.write(self.NAME, None)
         resources = self._extended_resources(pod)
-        if not pod.spec.resource_claims and not resources:
+        if not pod.template.spec.resource_claims and not resources:
             return SKIP
         claims = self._filter.prepare(pod, resources)
         if isinstance(claims, Status):

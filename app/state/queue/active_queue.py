@@ -9,8 +9,8 @@ In-flight events: docs/spec/queue.md#in-flight-events.
 """
 
 import itertools
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from app.model.budget import ByteBudget, template_of
@@ -120,6 +120,8 @@ class InFlight:
         self._max_events: Final = max_events
         self._markers: Final[dict[QueuedPod, int]] = {}
         self._events: Final[deque[_InFlightEvent]] = deque()
+        #: How many of them are kept, by label.
+        self._counts: Final[Counter[str]] = Counter()
         #: The number of the first event kept.
         self._first = 0
 
@@ -135,15 +137,18 @@ class InFlight:
         """How many events are kept."""
         return len(self._events)
 
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """How many events are kept, by label; a popped pod counts as one."""
+        return {POD_POPPED: len(self._markers), **self._counts}
+
     def add(self, queued: QueuedPod) -> None:
         """Begins a pod's attempt."""
         self._markers[queued] = self._first + len(self._events)
-        self._recorder.in_flight(POD_POPPED, 1)
 
     def remove(self, queued: QueuedPod) -> None:
         """Ends a pod's attempt and drops the events that were kept for this pod alone."""
         del self._markers[queued]
-        self._recorder.in_flight(POD_POPPED, -1)
         following = self._first + len(self._events)
         oldest = next(iter(self._markers.values()), following)
         for _ in range(oldest - self._first):
@@ -166,7 +171,7 @@ class InFlight:
                 return
             self._drop_first()
         self._events.append(_InFlightEvent(interest, old, new, size))
-        self._recorder.in_flight(interest.label, 1)
+        self._counts[interest.label] += 1
 
     def since(self, queued: QueuedPod) -> Iterator[_InFlightEvent] | None:
         """The events since a pod was popped, oldest first; None if some of them were dropped."""
@@ -179,4 +184,4 @@ class InFlight:
         event = self._events.popleft()
         self._first += 1
         self._budget.give_back(event.size, template_of(event.old, event.new))
-        self._recorder.in_flight(event.interest.label, -1)
+        self._counts[event.interest.label] -= 1

@@ -111,6 +111,12 @@ _STORY_LENGTH: Final = 8
 
 #: What a pod needs besides its turn, by name; usually empty (see ActiveQueue).
 Lane: TypeAlias = frozenset[str]
+_NO_LANE: Final[Lane] = frozenset()
+
+
+def no_lane(_pod: Pod) -> Lane:
+    """The lane of a pod that needs nothing but its turn."""
+    return _NO_LANE
 
 
 class QueueStatistics(msgspec.Struct, frozen=True):

@@ -44,9 +44,6 @@ class QueueRecorder:
     def unschedulable(self, plugin: str, profile: str, delta: int) -> None:
         """``delta`` more pods wait because ``plugin`` rejected them: scheduler_unschedulable_pods."""
 
-    def in_flight(self, event: str, delta: int) -> None:
-        """``delta`` more events with this label are kept for pods in flight: scheduler_inflight_events."""
-
     def events_dropped(self, count: int) -> None:
         """``count`` events exceeded a limit and were dropped; the pods that they may concern are retried."""
 
@@ -72,6 +69,6 @@ def report_move(
         recorder.incoming(came, event)
     rejectors = queued.rejectors
     if rejectors and (start in WAITING) is not (waits := finish in WAITING):
-        profile = queued.pod.spec.scheduler_name
+        profile = queued.pod.template.spec.scheduler_name
         for plugin in rejectors:
             recorder.unschedulable(plugin, profile, 1 if waits else -1)

@@ -63,6 +63,7 @@ from app.state.queue.queued_pod import (
     Place,
     QueuedPod,
     QueueStatistics,
+    no_lane,
 )
 from app.state.queue.recorder import QueueRecorder, report_move
 from app.state.queue.unschedulable_pods import (
@@ -123,7 +124,7 @@ class SchedulingQueue:
         *,
         times: RetryTimes = RetryTimes(),  # noqa: B008 - frozen
         recorder: QueueRecorder = QueueRecorder(),  # noqa: B008 - has no state
-        lane: Callable[[Pod], Lane] = lambda _: frozenset(),
+        lane: Callable[[Pod], Lane] = no_lane,
         in_flight_budget: ByteBudget | None = None,
         pending_budget: ByteBudget | None = None,
     ) -> None:
@@ -473,6 +474,10 @@ class SchedulingQueue:
             in_flight=len(self._in_flight),
             in_flight_events=self._in_flight.event_count,
         )
+
+    def in_flight_events(self) -> Mapping[str, int]:
+        """How many events are kept for pods in flight, by label; a popped pod counts as one."""
+        return self._in_flight.counts
 
     def pending_pods(self) -> list[Pod]:
         """The waiting pods: active ones in their order, then those that back off, then the others."""

@@ -46,7 +46,6 @@ class Recorder(QueueRecorder):
     def __init__(self) -> None:
         self.entered: list[tuple[str, str]] = []
         self.waiting: Counter[tuple[str, str]] = Counter()
-        self.events: Counter[str] = Counter()
         self.faults: list[tuple[str, str, str, str]] = []
         self.dropped = 0
 
@@ -55,9 +54,6 @@ class Recorder(QueueRecorder):
 
     def unschedulable(self, plugin: str, profile: str, delta: int) -> None:
         self.waiting[plugin, profile] += delta
-
-    def in_flight(self, event: str, delta: int) -> None:
-        self.events[event] += delta
 
     def events_dropped(self, count: int) -> None:
         self.dropped += count

@@ -96,13 +96,12 @@ def test_adding_a_waiting_pod_again_starts_it_afresh():
 
 
 def test_adding_a_pod_in_flight_again_counts_as_an_update():
-    recorder = Recorder()
-    queue = make_queue(recorder=recorder)
+    queue = make_queue()
     queue.add(make_pod(), NOW)
     queue.pop(NOW)
     queue.add(make_pod(labels={"a": "b"}), NOW)
     assert places(queue) == {"pod": FLYING}
-    assert recorder.events == {"PodPopped": 1, "UnschedulablePodUpdatePodLabel": 1}
+    assert queue.in_flight_events() == {"PodPopped": 1, "UnschedulablePodUpdatePodLabel": 1}
 
 
 # ---------------------------------------------------------------- the end of an attempt

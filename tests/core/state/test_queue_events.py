@@ -309,8 +309,7 @@ def test_a_pod_sees_just_the_events_since_it_was_popped():
 
 
 def test_events_are_kept_for_the_oldest_pod_in_flight_and_no_longer():
-    recorder = Recorder()
-    queue = make_queue([registered(NODE_ADDED, "Fit")], recorder=recorder)
+    queue = make_queue([registered(NODE_ADDED, "Fit")])
     kept = []
     queue.move_all(NODE_ADD, None, None, NOW)
     kept.append(queue.statistics().in_flight_events)
@@ -320,12 +319,12 @@ def test_events_are_kept_for_the_oldest_pod_in_flight_and_no_longer():
     queue.move_all(NODE_ADD, None, None, NOW)
     in_flight(queue, "third")
     kept.append(queue.statistics().in_flight_events)
-    assert recorder.events == {"PodPopped": 3, "NodeAdd": 2}
+    assert queue.in_flight_events() == {"PodPopped": 3, "NodeAdd": 2}
     for name in ("second", "first", "third"):
         queue.done(name)
         kept.append(queue.statistics().in_flight_events)
     assert kept == [0, 2, 2, 0, 0]
-    assert recorder.events == {"PodPopped": 0, "NodeAdd": 0}
+    assert queue.in_flight_events() == {"PodPopped": 0, "NodeAdd": 0}
 
 
 def test_an_event_that_nobody_waits_for_is_not_kept():
@@ -365,10 +364,10 @@ def test_a_pod_that_missed_events_because_there_were_too_many_is_retried():
     flying.record(interest, None, 3)
     assert flying.since(slow) is None
     assert [event.new for event in flying.since(quick)] == [3]
-    assert (flying.event_count, recorder.events["NodeAdd"], recorder.dropped) == (3, 3, 1)
+    assert (flying.event_count, flying.counts["NodeAdd"], recorder.dropped) == (3, 3, 1)
     flying.remove(quick)
     flying.remove(slow)
-    assert (flying.event_count, recorder.events["NodeAdd"]) == (0, 0)
+    assert (flying.event_count, flying.counts["NodeAdd"]) == (0, 0)
 
 
 def test_events_for_pods_in_flight_have_a_limit_of_bytes():

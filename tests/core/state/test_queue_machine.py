@@ -278,7 +278,7 @@ class QueueMachine(RuleBasedStateMachine):
     @invariant()
     def the_events_kept_are_bounded_by_the_oldest_pod_in_flight(self):
         assert self.queue.statistics().in_flight_events == self.model.events_kept()
-        assert sum(self.recorder.events.values()) == len(self.model.flight)
+        assert sum(self.queue.in_flight_events().values()) == len(self.model.flight)
 
     @invariant()
     def the_gauge_counts_waiting_pods(self):
