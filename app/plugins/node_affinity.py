@@ -9,7 +9,6 @@ from typing import ClassVar, Final
 import msgspec
 import numpy as np
 
-from app.framework.args import NodeAffinityArgs
 from app.framework.handle import Handle
 from app.framework.interface import (
     CycleState,
@@ -29,6 +28,7 @@ from app.model.objects import Node, NodeSelectorTerm
 from app.model.pod import Pod
 from app.model.selectors import SelectorError
 from app.model.status import SKIP, SUCCESS, Code, SchedulingError, Status, unresolvable
+from app.plugins.args import NodeAffinityArgs
 from app.plugins.helpers.node_selector import (
     NAME_FIELD,
     NodeSelectorMatcher,

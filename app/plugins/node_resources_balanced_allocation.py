@@ -8,13 +8,13 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from app.framework.args import BalancedAllocationArgs
 from app.framework.handle import Handle
 from app.framework.interface import CycleState, NodeLocal
 from app.framework.optional import IgnoresOtherPods
 from app.model.pod import Pod
 from app.model.requests import CPU, MEMORY
 from app.model.status import SKIP, SUCCESS, Status
+from app.plugins.args import BalancedAllocationArgs
 from app.plugins.helpers.device_counts import DeviceCounts
 from app.plugins.helpers.resource_score import ZERO, ScoredResources
 from app.state.columns.arrays import Float64, Int64

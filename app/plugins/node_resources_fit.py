@@ -10,7 +10,6 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from app.framework.args import NodeResourcesFitArgs, UtilizationShapePoint
 from app.framework.handle import Handle
 from app.framework.interface import (
     MAX_NODE_SCORE,
@@ -39,6 +38,7 @@ from app.model.requests import (
     to_units,
 )
 from app.model.status import SUCCESS, Code, Status
+from app.plugins.args import NodeResourcesFitArgs, UtilizationShapePoint
 from app.plugins.helpers.device_counts import DeviceCounts
 from app.plugins.helpers.resource_score import (
     HUNDRED,

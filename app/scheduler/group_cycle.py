@@ -75,7 +75,9 @@ class GroupCycle:
     def pop(self, first: QueuedPod, key: GroupKey) -> list[QueuedPod]:
         """A popped pod, and the waiting pods of its group, which are popped as well; the most important first."""
         pods = [first, *self._parts.state.pop_group(key, self._parts.clock.steady())]
-        pods.sort(key=lambda one: (-one.pod.template.priority, one.initial_attempt_timestamp or 0.0))
+        pods.sort(
+            key=lambda one: (-one.pod.template.priority, one.initial_attempt_timestamp or 0.0)
+        )
         return pods
 
     def asks_extenders(self, pods: Sequence[QueuedPod]) -> bool:

@@ -4,8 +4,9 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from app.framework import args as plain
+from app.framework.args import Profile
 from app.model.gotext import Duration
+from app.plugins import args as plain
 from app.settings import args as models
 from app.settings.base import Model, as_json
 from app.settings.models import KubeSchedulerConfiguration, KubeSchedulerProfile
@@ -20,7 +21,7 @@ def to_profile(
     resolved: ResolvedPlugins,
     *,
     ignored: frozenset[str],
-) -> plain.Profile:
+) -> Profile:
     """One profile for the framework; ``ignored``: resources that extenders check instead of NodeResourcesFit."""
     own = profile.percentage_of_nodes_to_score
     percentage = config.percentage_of_nodes_to_score if own is None else own
@@ -32,7 +33,7 @@ def to_profile(
         fit = plugin_config["NodeResourcesFit"]
         plugin_config["NodeResourcesFit"] = msgspec.structs.replace(fit, ignored_resources=ignored)
     opaque = {name: value for name, value in given.items() if name not in models.ARGS}
-    return plain.Profile(
+    return Profile(
         scheduler_name=profile.scheduler_name,
         percentage_of_nodes_to_score=percentage or None,
         points=resolved.points,

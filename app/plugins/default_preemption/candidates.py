@@ -11,8 +11,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from app.framework.args import DefaultPreemptionArgs
 from app.model.pod import PodTemplate
+from app.plugins.args import DefaultPreemptionArgs
 from app.plugins.default_preemption.dry_run import DryRunResult
 from app.plugins.default_preemption.importance import Loss, loss
 from app.state.columns.arrays import Int64, Rows

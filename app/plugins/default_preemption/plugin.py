@@ -6,7 +6,6 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from app.framework.args import DefaultPreemptionArgs
 from app.framework.diagnosis import Diagnosis, unavailable
 from app.framework.handle import Effects, Eviction
 from app.framework.interface import (
@@ -32,6 +31,7 @@ from app.model.status import (
     unresolvable,
     unschedulable,
 )
+from app.plugins.args import DefaultPreemptionArgs
 from app.plugins.default_preemption.budgets import DisruptionBudgets
 from app.plugins.default_preemption.candidates import (
     DryRunResults,

@@ -10,7 +10,6 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from app.cel.devices import Selectors
-from app.framework.args import DynamicResourcesArgs
 from app.framework.handle import Handle
 from app.framework.interface import Verdicts, default_normalize
 from app.model.devices import MAX_ALTERNATIVES, AllocationResult, DeviceRequest, ResourceClaim
@@ -19,6 +18,7 @@ from app.model.pod import Pod
 from app.model.pod_groups import CLAIMS, PodGroup
 from app.model.requests import Amounts
 from app.model.status import SKIP, Code, Status, unresolvable
+from app.plugins.args import DynamicResourcesArgs
 from app.plugins.dynamic_resources.allocator import (
     CANNOT,
     ERROR,

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from app.framework.args import DynamicResourcesArgs
 from app.framework.diagnosis import Diagnosis
 from app.framework.handle import Effects, Handle
 from app.framework.interface import (
@@ -36,6 +35,7 @@ from app.model.status import (
     unresolvable,
     unschedulable,
 )
+from app.plugins.args import DynamicResourcesArgs
 from app.plugins.dynamic_resources.pod_claims import (
     ClaimProblem,
     ClaimReservation,

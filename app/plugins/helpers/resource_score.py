@@ -10,8 +10,8 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from app.framework.args import ResourceSpec
 from app.model.requests import CPU, MEMORY, is_scalar, to_units
+from app.plugins.args import ResourceSpec
 from app.state.columns.arrays import Int64
 from app.state.table import CPU_ROW, MEMORY_ROW
 from app.state.view import View

@@ -5,7 +5,6 @@ from typing import ClassVar, Final
 
 import msgspec
 
-from app.framework.args import InterPodAffinityArgs
 from app.framework.classes import Trait, label_trait
 from app.framework.handle import Handle
 from app.framework.interface import CycleState, Need, QueueingHint, Verdicts, on_event, reject_first
@@ -16,6 +15,7 @@ from app.model.objects import Node
 from app.model.pod import Pod, PodTemplate
 from app.model.selectors import Labels
 from app.model.status import SKIP, SUCCESS, Code, Status, unresolvable
+from app.plugins.args import InterPodAffinityArgs
 from app.plugins.inter_pod_affinity import scoring
 from app.plugins.inter_pod_affinity.filtering import (
     ExistingAntiAffinity,

@@ -4,10 +4,10 @@ from typing import Final
 
 import msgspec
 
-from app.framework.args import DefaultConstraint, PodTopologySpreadArgs
 from app.model.objects import TopologySpreadConstraint
 from app.model.pod import Pod, PodTemplate
 from app.model.selectors import Labels, Selector, compile_selector
+from app.plugins.args import DefaultConstraint, PodTopologySpreadArgs
 from app.plugins.pod_topology_spread.default_selector import DefaultSelectors
 from app.state.cluster import Cluster
 from app.state.weak_cache import WeakCache

@@ -6,7 +6,6 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from app.framework.args import PodTopologySpreadArgs
 from app.framework.classes import Trait, count_trait, label_trait
 from app.framework.handle import Handle
 from app.framework.interface import CycleState, Need, QueueingHint, Verdicts, on_event
@@ -17,6 +16,7 @@ from app.model.objects import Node
 from app.model.pod import Pod
 from app.model.selectors import Labels, SelectorError
 from app.model.status import SKIP, SUCCESS, Code, Status
+from app.plugins.args import PodTopologySpreadArgs
 from app.plugins.pod_topology_spread.constraints import (
     HARD,
     HOSTNAME,

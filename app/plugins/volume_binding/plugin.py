@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 import numpy as np
 
-from app.framework.args import VolumeBindingArgs
 from app.framework.handle import Effects, Handle
 from app.framework.interface import CycleState, Need, Verdicts, changed, on_event
 from app.model.claims import not_found, used_by
@@ -19,6 +18,7 @@ from app.model.features import Rule
 from app.model.pod import Pod, PodTemplate
 from app.model.status import SKIP, SUCCESS, Code, SchedulingError, Status, unresolvable
 from app.model.storage import CSIDriver, CSIStorageCapacity, StorageClass
+from app.plugins.args import VolumeBindingArgs
 from app.plugins.volume_binding.claims import ClaimReader, PodClaims, has_claims
 from app.state.columns.arrays import Int64
 from app.state.csi.nodes import migrated_plugins

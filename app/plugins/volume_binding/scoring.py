@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from app.framework.args import UtilizationShapePoint
+from app.plugins.args import UtilizationShapePoint
 from app.plugins.helpers.shape import score_table
 from app.plugins.volume_binding.finding import PodVolumes
 from app.plugins.volume_binding.matching import in_bytes

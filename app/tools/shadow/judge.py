@@ -18,7 +18,6 @@ import numpy as np
 
 from app.cycle.attempt import Attempt, NoNodesError, Unfit
 from app.cycle.pod_cycle import decide, finish
-from app.framework.args import DefaultPreemptionArgs
 from app.framework.diagnosis import Diagnosis
 from app.framework.handle import Effects, Eviction
 from app.framework.interface import PostFilterResult
@@ -27,6 +26,7 @@ from app.model.features import RULES, Rule
 from app.model.pod import Pod
 from app.model.pod_groups import group_of
 from app.model.status import Code, SchedulingError
+from app.plugins.args import DefaultPreemptionArgs
 from app.plugins.default_preemption.candidates import wanted
 from app.plugins.default_preemption.importance import by_importance, loss
 from app.state.columns.arrays import Int64, Rows

@@ -6,11 +6,11 @@ from typing import Final, NamedTuple
 import msgspec
 import numpy as np
 
-from app.framework.args import DefaultPreemptionArgs
 from app.framework.args import Profile as PlainProfile
 from app.framework.runner import Framework
 from app.model.features import RECORDED, RULES, Features, Rule
 from app.model.pod import Pod
+from app.plugins.args import DefaultPreemptionArgs
 from app.plugins.default_preemption import DefaultPreemption
 from app.plugins.registry import IN_TREE
 from app.scheduler.profiles import build_framework

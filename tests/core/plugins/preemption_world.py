@@ -5,7 +5,6 @@ import random
 import numpy as np
 
 from app.cycle.attempt import Attempt, Unfit
-from app.framework.args import DefaultPreemptionArgs
 from app.framework.diagnosis import Diagnosis
 from app.framework.handle import Eviction
 from app.framework.interface import PostFilterResult
@@ -33,6 +32,7 @@ from app.model.objects import (
 )
 from app.model.pod import LabelSet, Pod, PodTemplate
 from app.plugins import registry
+from app.plugins.args import DefaultPreemptionArgs
 from app.plugins.default_preemption import DefaultPreemption
 from app.state.cluster import Cluster
 from app.state.nominations import Nominations

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 from app.cycle.attempt import Attempt, Unfit
-from app.framework.args import DefaultPreemptionArgs
 from app.framework.diagnosis import Diagnosis
 from app.framework.interface import MAY_PAUSE, PostFilterResult, QueueingHint
 from app.framework.per_node import NodeFilter
@@ -31,6 +30,7 @@ from app.model.status import (
     unresolvable,
     unschedulable,
 )
+from app.plugins.args import DefaultPreemptionArgs
 from app.plugins.default_preemption import plugin
 from app.plugins.default_preemption.importance import loss
 from app.state.cluster import Cluster

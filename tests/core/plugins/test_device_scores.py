@@ -2,8 +2,8 @@
 
 import pytest
 
-from app.framework.args import BalancedAllocationArgs, NodeResourcesFitArgs, ResourceSpec
 from app.framework.testing import FakeCluster, make_node, make_pod
+from app.plugins.args import BalancedAllocationArgs, NodeResourcesFitArgs, ResourceSpec
 from app.plugins.node_resources_balanced_allocation import (
     NodeResourcesBalancedAllocation,
 )

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from app.framework.args import DynamicResourcesArgs
 from app.framework.interface import CycleState, reject
 from app.framework.profile import ProfilePlugins
 from app.framework.runner import Framework
 from app.model.devices import FINALIZER
 from app.model.pod_groups import PodGroup
 from app.model.status import Code, ConflictError, SchedulingError, unschedulable
+from app.plugins.args import DynamicResourcesArgs
 from app.state.nominations import NO_PODS
 from tests.core.plugins.claim_world import (
     Devices,

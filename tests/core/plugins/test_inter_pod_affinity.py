@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from app.framework.args import InterPodAffinityArgs
 from app.framework.interface import CycleState
 from app.model.cluster_event import Action, Resource
 from app.model.objects import (
@@ -17,6 +16,7 @@ from app.model.objects import (
 )
 from app.model.pod import make_pod
 from app.model.status import Code
+from app.plugins.args import InterPodAffinityArgs
 from app.plugins.inter_pod_affinity import InterPodAffinity
 from app.state.view import DryRunView
 from tests.core.plugins.twins import pod_affinity as twin

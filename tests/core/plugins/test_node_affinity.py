@@ -4,7 +4,6 @@ import msgspec
 import numpy as np
 import pytest
 
-from app.framework.args import NodeAffinityArgs
 from app.framework.interface import CycleState, PreFilterResult, QueueingHint
 from app.model import objects
 from app.model.cluster_event import Action, ClusterEvent, Resource
@@ -20,6 +19,7 @@ from app.model.objects import (
 from app.model.pod import make_pod
 from app.model.selectors import Requirement
 from app.model.status import SKIP, SUCCESS, Code, unresolvable
+from app.plugins.args import NodeAffinityArgs
 from app.plugins.node_affinity import NodeAffinity
 from app.state.view import View
 from tests.core.framework.worlds import (

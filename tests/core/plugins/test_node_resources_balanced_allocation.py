@@ -1,7 +1,6 @@
 import numpy as np
 import pytest
 
-from app.framework.args import BalancedAllocationArgs, ResourceSpec
 from app.framework.interface import CycleState
 from app.framework.testing import FakeCluster, make_node
 from app.framework.testing import make_pod as make_test_pod
@@ -15,6 +14,7 @@ from app.model.objects import (
 )
 from app.model.pod import make_pod
 from app.model.status import SKIP, SUCCESS
+from app.plugins.args import BalancedAllocationArgs, ResourceSpec
 from app.plugins.node_resources_balanced_allocation import (
     NodeResourcesBalancedAllocation,
 )

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from app.framework import testing
-from app.framework.args import NodeResourcesFitArgs, ResourceSpec, UtilizationShapePoint
 from app.framework.interface import CycleState, QueueingHint
 from app.model.cluster_event import Action, ClusterEvent, Resource
 from app.model.devices import DatedMeta, DeviceClass, DeviceClassSpec
@@ -21,6 +20,7 @@ from app.model.pod import make_pod
 from app.model.requests import PodResources
 from app.model.status import SUCCESS, Code, Status
 from app.plugins import node_resources_fit
+from app.plugins.args import NodeResourcesFitArgs, ResourceSpec, UtilizationShapePoint
 from app.plugins.node_resources_fit import NodeResourcesFit
 from app.state.view import View
 from tests.core.framework.worlds import World, check_filter, check_score, verdict

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.framework.args import NodeResourcesFitArgs, ResourceSpec
 from app.framework.placements import Placements
 from app.framework.testing import FakeCluster, make_node, make_object, make_pod
 from app.model.pod_groups import GroupKey, PodGroup
 from app.model.status import SchedulingError
+from app.plugins.args import NodeResourcesFitArgs, ResourceSpec
 from app.plugins.node_resources_fit import NodeResourcesFit
 from app.plugins.pod_group_pods_count import NO_PODS, PodGroupPodsCount
 from app.plugins.topology_placement_generator import TopologyPlacementGenerator

@@ -6,7 +6,6 @@ import msgspec
 import numpy as np
 import pytest
 
-from app.framework.args import DefaultConstraint, PodTopologySpreadArgs
 from app.framework.interface import CycleState
 from app.model.cluster_event import Action, Resource
 from app.model.objects import (
@@ -27,6 +26,7 @@ from app.model.objects import (
 )
 from app.model.pod import LabelSet, make_pod
 from app.model.status import Code
+from app.plugins.args import DefaultConstraint, PodTopologySpreadArgs
 from app.plugins.pod_topology_spread import PodTopologySpread
 from app.plugins.pod_topology_spread.soft import round_half_away
 from app.state.view import DryRunView, View

@@ -5,7 +5,6 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from app.framework.args import VolumeBindingArgs
 from app.framework.interface import CycleState
 from app.framework.plugin_class import points_of
 from app.model.cluster_event import Action, ClusterEvent, Resource
@@ -19,6 +18,7 @@ from app.model.objects import (
 )
 from app.model.selectors import LabelSelector, Requirement
 from app.model.status import SKIP, SUCCESS, Code
+from app.plugins.args import VolumeBindingArgs
 from app.plugins.volume_binding import VolumeBinding
 from tests.core.framework.worlds import verdict
 from tests.core.plugins.twins.volumes import Claims, Found, judged

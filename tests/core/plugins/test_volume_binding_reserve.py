@@ -5,11 +5,11 @@ import asyncio
 import msgspec
 import pytest
 
-from app.framework.args import VolumeBindingArgs
 from app.framework.interface import CycleState
 from app.model.objects import AWSElasticBlockStore
 from app.model.status import SKIP, SUCCESS, Code, SchedulingError
 from app.model.storage import PersistentVolume, PersistentVolumeClaim
+from app.plugins.args import VolumeBindingArgs
 from app.plugins.volume_binding import VolumeBinding
 from tests.core.framework.coroutines import finish
 from tests.core.plugins.volume_world import (

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from app.framework import args as plain
+from app.plugins import args as plain
 from app.settings.args import ARGS
 from tests.core.settings.kit import loaded
 

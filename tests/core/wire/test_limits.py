@@ -6,10 +6,10 @@ import msgspec
 import pytest
 
 from app.framework import testing
-from app.framework.args import InterPodAffinityArgs, NodeResourcesFitArgs
 from app.model import limits
 from app.model.devices import ResourceClaim, ResourceSlice
 from app.model.objects import Node, PodDisruptionBudget
+from app.plugins.args import InterPodAffinityArgs, NodeResourcesFitArgs
 from app.plugins.inter_pod_affinity import InterPodAffinity
 from app.plugins.node_resources_fit import NodeResourcesFit
 from app.wire.envelope import DecodeError
