@@ -16,9 +16,15 @@ from app.model.objects import Volume
 from app.model.pod import Pod, PodTemplate
 from app.model.status import SKIP, SUCCESS, Code, Status, unresolvable
 from app.model.storage import CSINode, VolumeAttachment
+from app.plugins.helpers.csi.index import (
+    CsiIndex,
+    CsiVolume,
+    csi_index,
+    inline_fault,
+    inline_volume,
+)
+from app.plugins.helpers.csi.nodes import driver_limits
 from app.state.columns.labels import Mask
-from app.state.csi.index import CsiIndex, CsiVolume, csi_index, inline_fault, inline_volume
-from app.state.csi.nodes import driver_limits
 from app.state.queue.hints import EventRegistration
 from app.state.view import View
 

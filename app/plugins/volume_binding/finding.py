@@ -11,6 +11,7 @@ from app.model.claims import SELECTED_NODE
 from app.model.csi_migration import TranslationError, migrated, plugin_of
 from app.model.status import Code, SchedulingError
 from app.model.storage import PersistentVolume, PersistentVolumeClaim
+from app.plugins.helpers.csi.index import csi_index
 from app.plugins.volume_binding.claims import Delayed, PodClaims
 from app.plugins.volume_binding.matching import Match, Matcher
 from app.plugins.volume_binding.provisioning import Provisioning
@@ -18,7 +19,6 @@ from app.plugins.volume_binding.volume_topology import reachable
 from app.state.assume_cache import AssumedVolumes
 from app.state.cluster import Cluster
 from app.state.columns.labels import Mask
-from app.state.csi.index import csi_index
 from app.state.table import NodeTable
 from app.state.view import View
 

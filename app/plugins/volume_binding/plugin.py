@@ -19,9 +19,9 @@ from app.model.pod import Pod, PodTemplate
 from app.model.status import SKIP, SUCCESS, Code, SchedulingError, Status, unresolvable
 from app.model.storage import CSIDriver, CSIStorageCapacity, StorageClass
 from app.plugins.args import VolumeBindingArgs
+from app.plugins.helpers.csi.nodes import migrated_plugins
 from app.plugins.volume_binding.claims import ClaimReader, PodClaims, has_claims
 from app.state.columns.arrays import Int64
-from app.state.csi.nodes import migrated_plugins
 from app.state.queue.hints import EventRegistration
 from app.state.view import View
 

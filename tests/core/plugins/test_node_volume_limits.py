@@ -14,8 +14,8 @@ from app.model.objects import (
     Volume,
 )
 from app.model.status import SKIP, SUCCESS, Code
+from app.plugins.helpers.csi.index import csi_index
 from app.plugins.node_volume_limits import NodeVolumeLimits
-from app.state.csi.index import csi_index
 from app.state.view import DryRunView
 from tests.core.framework.worlds import verdict
 from tests.core.plugins.twins.volumes import limits_filter, limits_skip

@@ -5,11 +5,11 @@ import pytest
 
 from app.model.objects import GCEPersistentDisk, Volume
 from app.model.status import SchedulingError
+from app.plugins.helpers.csi.index import csi_index
+from app.plugins.helpers.csi.nodes import NO_LIMIT, RowNames
 from app.state.assume_cache import AssumeCache
 from app.state.cluster import Cluster
 from app.state.columns.volumes import Disk, count_use, disks_of
-from app.state.csi.index import csi_index
-from app.state.csi.nodes import NO_LIMIT, RowNames
 from app.state.lister import Lister
 from tests.core.plugins.volume_world import (
     Bench,

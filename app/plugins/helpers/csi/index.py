@@ -31,12 +31,12 @@ from app.model.storage import (
     StorageClass,
     VolumeAttachment,
 )
+from app.plugins.helpers.csi.nodes import CsiNodes, RowNames
 from app.state.cluster import Cluster
 from app.state.columns.arrays import Int64
 from app.state.columns.labels import Mask
 from app.state.columns.sparse import SparseColumns
 from app.state.columns.volumes import Uses, count_use
-from app.state.csi.nodes import CsiNodes, RowNames
 from app.state.table import NodeTable
 from app.state.view import View
 
