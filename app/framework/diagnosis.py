@@ -33,13 +33,6 @@ class Scores(NamedTuple):
     totals: Int64
 
 
-class RejectionCount(NamedTuple):
-    """A status with its plugin, and the number of nodes that have it."""
-
-    status: Status
-    nodes: int
-
-
 class FilterOutcome(msgspec.Struct):
     """The filters' verdicts by row: for each row that of the first plugin that rejects it.
 
@@ -173,8 +166,8 @@ class FilterOutcome(msgspec.Struct):
         found = np.bincount(self.plugin[rows]).nonzero()[0]
         return {self.names[number] for number in found.tolist()}
 
-    def rejection_counts(self, rows: npt.NDArray[np.intp]) -> Iterator[RejectionCount]:
-        """The verdicts on ``rows``, which must be rejected ones, counted by plugin and reason."""
+    def rejection_counts(self, rows: npt.NDArray[np.intp]) -> Iterator[tuple[Status, int]]:
+        """The verdicts on ``rows``, which must be rejected ones, and how many rows have each."""
         if not len(rows):
             return
         reasons = self.reasons[rows].astype(np.int64)
@@ -182,7 +175,7 @@ class FilterOutcome(msgspec.Struct):
         width = int(reasons.max()) + 1
         keys = self.plugin[rows].astype(np.int64) * width + reasons
         for first, count in _distinct(keys, int(NONE) * width):
-            yield RejectionCount(self.status(int(rows[first])), count)
+            yield self.status(int(rows[first])), count
 
     def status(self, row: int) -> Status:
         """The status of one row."""
@@ -263,26 +256,26 @@ class Diagnosis:
         """Records one status for several rows."""
         self.by_row.update(dict.fromkeys(rows.tolist(), status))
 
-    def rejection_counts(self) -> list[RejectionCount]:
-        """The rejected nodes counted by status: filters first, then extenders, then PreFilter."""
-        counts: list[RejectionCount] = []
+    def rejection_counts(self) -> list[tuple[Status, int]]:
+        """The statuses of rejected nodes, and how many have each: filters first, then extenders, then PreFilter."""
+        counts: list[tuple[Status, int]] = []
         if self.outcome is not None:
             rows = self.outcome.rejected()
             if self.by_row:
                 rows = np.setdiff1d(rows, np.fromiter(self.by_row, np.intp, len(self.by_row)))
             counts += self.outcome.rejection_counts(rows)
-        counts += [RejectionCount(s, count) for s, count in Counter(self.by_row.values()).items()]
-        rest = self.node_count - sum(count.nodes for count in counts)
+        counts += Counter(self.by_row.values()).items()
+        rest = self.node_count - sum(nodes for _, nodes in counts)
         if rest > 0 and self.absent.reasons:
-            counts.append(RejectionCount(self.absent, rest))
+            counts.append((self.absent, rest))
         return counts
 
     def reason_counts(self) -> Counter[str]:
         """The number of nodes by reason; a node with two reasons counts for both."""
         counts: Counter[str] = Counter()
-        for rejected in self.rejection_counts():
-            for reason in rejected.status.reasons:
-                counts[reason] += rejected.nodes
+        for status, nodes in self.rejection_counts():
+            for reason in status.reasons:
+                counts[reason] += nodes
         return counts
 
     def message(self, post_filter_message: str = "") -> str:

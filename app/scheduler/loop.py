@@ -248,9 +248,7 @@ class PodCycle:
         ):
             self._emit(AttemptStarted(queued, profile))
 
-        def chosen(choice: Choice) -> None:
-            self._chosen(queued, attempt, choice, started)
-
+        chosen = functools.partial(self._chosen, queued, attempt, started)
         extenders = None if choose is None else functools.partial(awaited, choose)
         steps = schedule(
             self._state, queued, attempt, started=started, chosen=chosen, extenders=extenders
@@ -317,7 +315,7 @@ class PodCycle:
         else:
             self._failures.no_nodes(queued, profile, started=started)
 
-    def _chosen(self, queued: QueuedPod, attempt: Attempt, choice: Choice, started: float) -> None:
+    def _chosen(self, queued: QueuedPod, attempt: Attempt, started: float, choice: Choice) -> None:
         self._emit(
             NodeSelected(
                 queued,

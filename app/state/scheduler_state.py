@@ -44,7 +44,6 @@ from app.state.queue.active_queue import Admits
 from app.state.queue.queued_pod import QueuedPod
 from app.state.queue.scheduling_queue import AlreadyQueuedError, SchedulingQueue
 from app.state.queue.update_events import node_update_events, pod_update_events
-from app.state.table import NodeTable
 
 #: The kinds besides pods and nodes whose changes wake pods.
 RESOURCES: Final[Mapping[type[Named], Resource]] = {
@@ -108,7 +107,6 @@ class Failure(msgspec.Struct, frozen=True):
 
     pod: Pod
     report: bool
-    requeued: bool
     nominated_node: str | None
 
 
@@ -134,6 +132,8 @@ class SchedulerState:
         ``notify`` is called after every change that may have activated pods or started a backoff.
         """
         self.cache: Final = cache
+        #: The node table.
+        self.table: Final = cache.table
         self.cluster: Final = cluster
         #: Every pod as the watch last showed it, by namespace/name.
         self.pods: Final = pods
@@ -147,11 +147,6 @@ class SchedulerState:
         #: See ``arrivals``. Only nodes to which pods came while pods were assumed.
         self._arrivals: Final[dict[str, int]] = {}
         self._last_arrival = 0
-
-    @property
-    def table(self) -> NodeTable:
-        """The node table."""
-        return self.cache.table
 
     @property
     def changes(self) -> tuple[int, ...]:
@@ -640,22 +635,22 @@ class SchedulerState:
         current = self.pods.get(pod.key)
         if current is not None and current.uid != pod.uid:
             self.queue.done(pod.uid)
-            return Failure(current, report=False, requeued=False, nominated_node=nominated_node)
+            return Failure(current, report=False, nominated_node=nominated_node)
         if current is None or current.node_name:
             self.queue.done(pod.uid)
             pod = current or pod
-            return Failure(pod, report=True, requeued=False, nominated_node=nominated_node)
+            return Failure(pod, report=True, nominated_node=nominated_node)
         queued.pod = current
         if not self._may_be_nominated(current):
             nominated_node = ""
         try:
             self.queue.add_unschedulable_if_not_present(queued, now)
         except AlreadyQueuedError:
-            return Failure(current, report=True, requeued=False, nominated_node=nominated_node)
+            return Failure(current, report=True, nominated_node=nominated_node)
         before = self.nominator.node_of(current.uid)
         self.nominator.add(current, nominated_node)
         # A nomination that was written ends for others when the watch shows it.
         written = before == current.nominated_node_name
         if before and nominated_node not in {None, before} and not written:
             self._nomination_freed(current, before, now)
-        return Failure(current, report=True, requeued=True, nominated_node=nominated_node)
+        return Failure(current, report=True, nominated_node=nominated_node)

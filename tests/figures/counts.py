@@ -21,8 +21,9 @@ _CONCEPTS: Final = ("state", "framework", "cycle")
 #: Packages that call plugins, and the modules in them that may examine any object that is called a plugin.
 _CALLERS: Final = ("framework", "scheduler", "cycle")
 _EXAMINERS: Final = ("framework/plugin_class.py", "framework/contract.py", "framework/testing.py")
-#: What a module says that deals with pod groups; the modules of their own have these words in their paths.
-_GROUPS: Final = re.compile(r"(?i:pod.?group|gang)|\bGroup[A-Z]\w+|\.groups\b|\bgroups\.")
+#: What a module says that deals with pod groups, not with groups of users, of APIs or in patterns; the modules of their
+#: own have these words in their paths.
+_GROUPS: Final = re.compile(r"(?i:pod.?group|gang)|\bGroup[A-Z]\w+|\.groups import")
 _OF_GROUPS: Final = re.compile(r"group|gang")
 #: Not the scheduler: what is run beside it.
 _LODGERS: Final = ("sim", "tools")

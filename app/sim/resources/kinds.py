@@ -238,8 +238,7 @@ NEWER_KINDS: Final[tuple[Kind, ...]] = (
 )
 """Kinds that are served from Kubernetes 1.37 on."""
 POD_GROUPS: Final = "podgroups.scheduling.k8s.io"
-GROUP_WORKLOADS: Final = "workloads.scheduling.k8s.io"
-"""Where PodGroups and Workloads are stored, in the version that is served."""
+"""Where PodGroups are stored, in the version that is served."""
 
 BY_PATH: Final[Mapping[tuple[str, str, str], Kind]] = {
     (kind.group, kind.version, kind.plural): kind for kind in KINDS

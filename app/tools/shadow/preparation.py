@@ -15,7 +15,6 @@ from app.state.cluster import Cluster
 from app.state.scheduler_state import Change
 
 VOLUME_BINDING: Final = "VolumeBinding"
-DYNAMIC_RESOURCES: Final = "DynamicResources"
 
 #: By namespace/name of a claim: the name of the volume, nothing if one is made for it; or the devices,
 #: driver/pool/device.

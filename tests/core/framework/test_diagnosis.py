@@ -28,8 +28,8 @@ def test_refusals_are_counted_by_plugin_and_reason(seed):
         considered,
     )
     found = [
-        (r.status.plugin, r.status.reasons, r.nodes)
-        for r in outcome.rejection_counts(outcome.rejected())
+        (status.plugin, status.reasons, nodes)
+        for status, nodes in outcome.rejection_counts(outcome.rejected())
     ]
     wanted = collections.Counter(row[:2] for row in rows if row[2] and row[0] != NONE)
     assert found == [

@@ -204,7 +204,6 @@ def test_a_failure_is_not_reported_about_another_pod_of_the_same_name(node_name)
     state.apply(Change(Pod, None, successor), 2.0)
     failure = state.fail(queued, 3.0, nominated_node=None)
     assert not failure.report
-    assert not failure.requeued
     assert state.queue.get(tried.uid) is None
 
 

@@ -37,6 +37,7 @@ from app.scheduler.status_patches import StatusPatcher
 from app.state.cluster import Cluster
 from app.state.nominator import Nominator
 from app.state.queue.queued_pod import BACKOFF, GATED
+from app.state.scheduler_state import SchedulerState
 from app.state.table import NodeTable
 from app.wire.extender_v1 import Victims
 from tests.shell.clock import WALL, StoppedClock
@@ -139,6 +140,7 @@ class World:
             nominator=self.nominator,
             pods=self.pods,
             cluster=Cluster(),
+            needs_node=lambda pod: SchedulerState.needs_node(state, pod),
         )
         state.cluster.pod_groups.watch(
             PodGroup, lambda: "/apis/scheduling.k8s.io/v1alpha2/podgroups"
