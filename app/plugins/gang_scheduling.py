@@ -59,13 +59,10 @@ class GangScheduling:
         )
 
     def _after_pod(self, pod: Pod, _old: Pod | None, new: Pod) -> bool:
-        return self._helps(pod, self._groups.key_of(new))
+        return pod.uid in self._mates(self._groups.key_of(new))
 
     def _after_group(self, pod: Pod, _old: AnyPodGroup | None, new: AnyPodGroup) -> bool:
-        return self._helps(pod, _key(new))
-
-    def _helps(self, pod: Pod, group: GroupKey | None) -> bool:
-        return group is not None and self._groups.key_of(pod) == group and bool(self._mates(group))
+        return pod.uid in self._mates(_key(new))
 
     def _mates(self, key: GroupKey | None) -> Collection[str]:
         """The uids of the pods that wait in a group, none if it has too few pods, or is held."""

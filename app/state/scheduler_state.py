@@ -160,25 +160,22 @@ class SchedulerState:
 
     def is_unbound(self, pod: Pod) -> bool:
         """Whether, according to the watch, the pod with this uid exists and has no node."""
-        current = self.pods.get(pod.key)
-        return current is not None and current.uid == pod.uid and not current.node_name
+        return self._unbound(pod) is not None
 
     def latest(self, pod: Pod) -> Pod:
         """The latest version of the pod with this uid; ``pod`` itself if it is bound or gone."""
-        current = self.pods.get(pod.key)
-        if current is None or current.uid != pod.uid or current.node_name:
-            return pod
-        return current
+        return self._unbound(pod) or pod
 
     def needs_node(self, pod: Pod) -> bool:
         """Whether, according to the watch, the pod exists, has no node and is not being deleted."""
+        current = self._unbound(pod)
+        return current is not None and not current.terminating
+
+    def _unbound(self, pod: Pod) -> Pod | None:
         current = self.pods.get(pod.key)
-        return (
-            current is not None
-            and current.uid == pod.uid
-            and not current.node_name
-            and not current.terminating
-        )
+        if current is None or current.uid != pod.uid or current.node_name:
+            return None
+        return current
 
     # ------------------------------------------------------------ pods of other schedulers
 

@@ -37,7 +37,6 @@ from app.scheduler.status_patches import StatusPatcher
 from app.state.cluster import Cluster
 from app.state.nominator import Nominator
 from app.state.queue.queued_pod import BACKOFF, GATED
-from app.state.scheduler_state import SchedulerState
 from app.state.table import NodeTable
 from app.wire.extender_v1 import Victims
 from tests.shell.clock import WALL, StoppedClock
@@ -140,7 +139,7 @@ class World:
             nominator=self.nominator,
             pods=self.pods,
             cluster=Cluster(),
-            needs_node=lambda pod: SchedulerState.needs_node(state, pod),
+            needs_node=self._needs_node,
         )
         state.cluster.pod_groups.watch(
             PodGroup, lambda: "/apis/scheduling.k8s.io/v1alpha2/podgroups"
@@ -169,6 +168,14 @@ class World:
         assert now == NOW
         self.activated += [each.name for each in pods]
         self.activated_at.append(asyncio.get_running_loop().time())
+
+    def _needs_node(self, pod):
+        current = self.pods.get(pod.key)
+        return (
+            current is not None
+            and current.uid == pod.uid
+            and not (current.node_name or current.terminating)
+        )
 
     def _event(self, pod, **fields):
         self.events.append((pod.name, fields))
