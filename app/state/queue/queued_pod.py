@@ -203,7 +203,8 @@ class QueuedPod(msgspec.Struct, eq=False):
     lane: Lane = frozenset()
     #: The pod's group in its WaitingPool.
     group: Any = None
-    _story: list[tuple[float | None, str, Place]] = msgspec.field(default_factory=list)
+    #: The last moves as plain tuples (see Move), oldest first; only ``note`` changes them.
+    moves: list[tuple[float | None, str, Place]] = msgspec.field(default_factory=list)
 
     @property
     def rejectors(self) -> AbstractSet[str]:
@@ -214,12 +215,7 @@ class QueuedPod(msgspec.Struct, eq=False):
     @property
     def story(self) -> tuple[Move, ...]:
         """The last moves, oldest first."""
-        return tuple(Move(*move) for move in self._story)
-
-    @property
-    def moves(self) -> list[tuple[float | None, str, Place]]:
-        """The moves as plain tuples; the list itself, which must not be changed."""
-        return self._story
+        return tuple(Move(*move) for move in self.moves)
 
     def reject(self, unschedulable: Iterable[str] = (), pending: Iterable[str] = ()) -> None:
         """Sets the plugins that rejected the pod in its last attempt; none if an error ended it."""
@@ -227,8 +223,8 @@ class QueuedPod(msgspec.Struct, eq=False):
         self.pending_plugins = frozenset(pending)
 
     def note(self, at: float | None, event: str) -> None:
-        """Adds the move to ``place`` to the story, which keeps the last moves."""
-        story = self._story
-        story.append((at, event, self.place))
-        if len(story) > _STORY_LENGTH:
-            del story[0]
+        """Adds the move to ``place`` to the last moves."""
+        moves = self.moves
+        moves.append((at, event, self.place))
+        if len(moves) > _STORY_LENGTH:
+            del moves[0]
