@@ -95,15 +95,17 @@ class ClassesByTraits:
         """Every class is below it."""
         return MAX_CLASSES if self._traits else 1
 
-    def again(self, traits: Sequence[Trait]) -> "ClassesByTraits | None":
-        """These classes, for further rows; None if those by ``traits`` are others."""
-        if not self.are_by(traits):
-            return None
-        self._traits = traits  # what is counted may be counted elsewhere now
-        return self
+    def again(self, traits: Sequence[Trait]) -> bool:
+        """Whether classes by these traits are the same; if so, the traits are used for further rows."""
+        same = self.are_by(traits)
+        if same:
+            self._traits = traits  # what is counted may be counted elsewhere now
+        return same
 
     def are_by(self, traits: Sequence[Trait]) -> bool:
         """Whether classes by other traits would be the same."""
+        if not traits:
+            return not self._traits
         return [t.key for t in traits] == [t.key for t in self._traits]
 
     def of(self, view: View) -> Classes | None:

@@ -491,7 +491,7 @@ class NodeLocalMemo:
             changed = self._totals_of(View(table, rows), pod) if len(rows) else None
             if changed is not None:
                 good = _passed(verdicts, table.exists[rows])
-                self._rank(rows, good, changed, columns, self._classes.again(traits))
+                self._rank(rows, good, changed, columns, traits)
             elif len(rows):
                 return None
             current = not self._classes.crowded and self._classes.are_by(traits)
@@ -539,15 +539,11 @@ class NodeLocalMemo:
         return total
 
     def _rank(
-        self,
-        rows: Rows,
-        good: Mask,
-        total: Int64,
-        columns: Columns,
-        known: "ClassesByTraits | None",
+        self, rows: Rows, good: Mask, total: Int64, columns: Columns, traits: Sequence[Trait]
     ) -> None:
-        """``known``: None if the classes of all rows will be set."""
-        classes = None if known is None else known.of(View(self._table, rows))
+        classes = None  # those of all rows will be set if they are by other traits
+        if traits and self._classes.again(traits):
+            classes = self._classes.of(View(self._table, rows))
         if classes is not None or len(rows) > _FEW_ROWS:
             for scores, weight in columns:
                 total = total + weighted(scores[rows].astype(np.int64), weight)
