@@ -180,7 +180,7 @@ class Attempt:
         return self._filtered.outcome
 
     def _note_steady(self, before: FilterPass, nominated: PodsByRow) -> None:
-        only_local = before.names is None and not before.wide and self.memo.is_steady(before)
+        only_local = before.names is None and not before.wide and before.steady
         alone = only_local and self._within_now is None and not nominated
         self._steady = self._table.surroundings if alone else None
         self._scorers = None

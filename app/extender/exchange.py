@@ -6,7 +6,7 @@ Requests are written here for the same reason as those to the API server (app.ku
 import asyncio
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -51,7 +51,7 @@ class ExtenderResponse(msgspec.Struct, frozen=True):
         return self.streamed or len(self.body)
 
 
-class Large(NamedTuple):
+class Large(msgspec.Struct, frozen=True):
     """How large answers are read: those of more than ``one_go`` bytes by a ``stream``, in a place of ``memory``."""
 
     one_go: int

@@ -116,7 +116,10 @@ class ConcurrencyLimit:
 
         What begins then would wait behind them, and miss its deadline with them.
         """
-        return self._calls > 0 and not self._fixed and now - self._answered > self._patience()
+        quiet = now - self._answered
+        if quiet <= _LONG * self._timeout or not self._calls or self._fixed:
+            return False
+        return quiet > TOLERANCE * max(self._alone.values(), default=0.0)
 
     def left(self, now: float) -> int:
         """How many more may begin now within the limit."""
@@ -202,9 +205,6 @@ class ConcurrencyLimit:
 
     def _new_round(self) -> None:
         self._samples, self._seconds, self._allowed = 0, 0.0, 0.0
-
-    def _patience(self) -> float:
-        return max(_LONG * self._timeout, TOLERANCE * max(self._alone.values(), default=0.0))
 
 
 class Places:

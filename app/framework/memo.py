@@ -64,6 +64,8 @@ class FilterPass(msgspec.Struct, gc=False):
     wide: Sequence[tuple[int, AnyPlugin]]
     #: The verdicts on all rows; empty before Filter.
     outcome: FilterOutcome
+    #: Whether PreFilter leads to the same pass, and rejects no pod, until the surroundings change (see SteadySkip).
+    steady: bool = False
     #: The names of the nodes to consider; None: all nodes.
     names: frozenset[str] | None = None
     #: The plugins that restricted the nodes by name.
@@ -188,7 +190,7 @@ class TemplateMemo:
         self._template: Final = template
         self._scorers: Final = scorers
         self._wide_scores: Sequence[Scorer] | None = None
-        self._filters: dict[tuple[str, ...], tuple[frozenset[str], Sequence[Any]]] = {}
+        self._filters: dict[tuple[str, ...], tuple[frozenset[str], Sequence[Any], bool]] = {}
         self.local: Final = local
         self._skipped: Final = unconcerned | local.skipped
         #: PreFilter of an attempt, in profile order: plugins to call (with None), and NodeLocal plugins that restrict
@@ -208,9 +210,11 @@ class TemplateMemo:
         known = self._filters.get(key)
         if known is None:
             skipped = self._skipped.union(key)
-            known = self._filters[key] = skipped, self.local.plugins.wide_filters(skipped)
-        skipped, wide = known
-        return FilterPass(skipped, wide, _NO_VERDICTS)
+            called = [plugin for plugin, result in self.pre_filters if result is None]
+            steady = all(isinstance(p, SteadySkip) and p.NAME in skipped for p in called)
+            known = self._filters[key] = skipped, self.local.plugins.wide_filters(skipped), steady
+        skipped, wide, steady = known
+        return FilterPass(skipped, wide, _NO_VERDICTS, steady=steady)
 
     @property
     def wide_scores(self) -> Sequence[Scorer]:
@@ -219,14 +223,7 @@ class TemplateMemo:
             self._wide_scores = [s for s in self._scorers if s.applies_to(self._template)]
         return self._wide_scores
 
-    def is_steady(self, before: FilterPass) -> bool:
-        """Whether PreFilter leads to the same pass, and rejects no pod, until the surroundings change (see
-        SteadySkip).
-        """
-        called = [plugin for plugin, known in self.pre_filters if known is None]
-        return all(isinstance(p, SteadySkip) and p.NAME in before.skipped for p in called)
-
-    @property
+    @functools.cached_property
     def scores_steadily(self) -> bool:
         """Whether every skip of PreScore, too, holds until the surroundings change."""
         prepared = [scorer.plugin for scorer in self.wide_scores if scorer.pre_score is not None]
@@ -409,10 +406,11 @@ class NodeLocalMemo:
         return self._total, self._raw
 
     def _refresh_scores(self, pod: Pod, view: View) -> None:
-        one = self.plugins.watch.one
+        watch = self.plugins.watch
         total = np.zeros(view.n, np.int64)
         for number, scorer in enumerate(self.active_scores or ()):
-            scores = one(scorer.plugin).score(self.state, pod, view)
+            judge = watch.one(scorer.plugin) if watch.sampling else scorer.plugin
+            scores = judge.score(self.state, pod, view)
             if scorer.normalizes:
                 total += self._keep_raw(number, scores, view, scorer.zero)
             elif scores is not None:

@@ -85,7 +85,8 @@ class SchedulingLoop:
 
     def wake(self) -> None:
         """A pod may have entered the activeQ, or a pod there need not wait any longer."""
-        self._wake.set()
+        if self._slots.has_room or not self._state.queue.all_in_lanes:
+            self._wake.set()  # else all pods wait for a slot, and the next one that is free wakes the loop
 
     async def run(self) -> None:
         """Schedules until cancelled."""

@@ -105,25 +105,21 @@ class ExtenderArgs:
         return self._names_json
 
     def body(self, *, whole: bool) -> Body:
-        """The request with whole nodes or with names. Raises ValueError for a pod without its JSON."""
+        """ExtenderArgs, with whole nodes or with names. Raises ValueError for a pod without its JSON.
+
+        An unknown node (which an extender may have added) is written as a Node with only a name.
+        """
         body = self._bodies.get(whole)
         if body is None:
             if whole:
-                body = filter_request(self.pod, self.names, self._node_json)
+                body = _nodes_request(self.pod, self.names, self._node_json)
             else:
                 body = _names_request(self.pod, self.names_json)
             self._bodies[whole] = body
         return body
 
 
-def filter_request(pod: Pod, names: Sequence[str], node_json: NodeJSON | None) -> Body:
-    """ExtenderArgs, for filter and for prioritize.
-
-    Whole nodes with ``node_json``, else names. An unknown node (which an extender may have added) is written as a
-    Node with only a name. Raises ValueError for a pod without its JSON.
-    """
-    if node_json is None:
-        return _names_request(pod, msgspec.json.encode(names))
+def _nodes_request(pod: Pod, names: Sequence[str], node_json: NodeJSON) -> Body:
     nodes = [node_json(name) or _bare_node(name) for name in names]
     separated = [b","] * max(0, 2 * len(nodes) - 1)
     separated[::2] = nodes
@@ -132,7 +128,7 @@ def filter_request(pod: Pod, names: Sequence[str], node_json: NodeJSON | None) -
 
 
 def _names_request(pod: Pod, names_json: bytes) -> Body:
-    return Body((b'{"Pod":', pod_json(pod), b',"Nodes":null,"NodeNames":%b}' % names_json))
+    return Body((b'{"Pod":', pod_json(pod), b',"Nodes":null,"NodeNames":', names_json, b"}"))
 
 
 def preempt_request(pod: Pod, victims: Mapping[str, Victims], *, whole: bool) -> Body:

@@ -52,6 +52,11 @@ class ActiveQueue:
         """The pods in order."""
         return iter(_in_order([queued for heap in self._heaps.values() for queued in heap]))
 
+    @property
+    def all_in_lanes(self) -> bool:
+        """Whether there are pods, and all of them need something besides their turn."""
+        return bool(self._size) and not self._heaps.get(frozenset())
+
     def add(self, queued: QueuedPod) -> None:
         """Adds a pod."""
         queued.lane = lane = self._lane(queued.pod)

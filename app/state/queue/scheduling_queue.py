@@ -450,6 +450,11 @@ class SchedulingQueue:
         """Whether ``pop`` would return a pod if all lanes were open."""
         return bool(self._active or self._backoff.rejected)
 
+    @property
+    def all_in_lanes(self) -> bool:
+        """Whether there are active pods, and all of them need something besides their turn."""
+        return self._active.all_in_lanes
+
     def get(self, uid: str) -> QueuedPod | None:
         """The pod if it waits or is in flight, else None."""
         return self._pods.get(uid)

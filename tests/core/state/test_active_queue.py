@@ -66,6 +66,18 @@ def test_no_pod_passes_one_of_higher_priority():
     assert queue.pop(NOW, open_to("")).pod.name == "plain"
 
 
+def test_whether_all_pods_need_something_besides_their_turn():
+    queue = filled("a-1", "b-1")
+    assert queue.all_in_lanes
+    plain = make_pod("plain")
+    queue.add(plain, NOW)
+    assert not queue.all_in_lanes
+    queue.delete(plain)
+    assert queue.all_in_lanes
+    assert len(pop_all(queue)) == 2
+    assert not queue.all_in_lanes
+
+
 def test_a_pod_that_changes_keeps_its_place_and_one_that_needs_something_else_changes_lanes():
     def asks(pod):
         return frozenset(c.name for c in pod.spec.containers)

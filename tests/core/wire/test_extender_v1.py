@@ -16,7 +16,6 @@ from app.wire.extender_v1 import (
     FilterAnswer,
     Victims,
     bind_request,
-    filter_request,
     preempt_request,
     read_filter,
     read_prioritize,
@@ -33,6 +32,10 @@ BARE = (
 )
 
 
+def args_of(pod, names):
+    return ExtenderArgs(pod, names, NODES.get)
+
+
 def text(body):
     return bytes(body).decode()
 
@@ -40,21 +43,21 @@ def text(body):
 class TestRequests:
     def test_names(self):
         assert (
-            text(filter_request(POD, ["n1", 'n"2'], None))
+            text(args_of(POD, ["n1", 'n"2']).body(whole=False))
             == '{"Pod":{"metadata":{"name":"p"}},"Nodes":null,"NodeNames":["n1","n\\"2"]}'
         )
 
     def test_whole_nodes(self):
-        assert text(filter_request(POD, ["n2", "n1"], NODES.get)) == (
+        assert text(args_of(POD, ["n2", "n1"]).body(whole=True)) == (
             '{"Pod":{"metadata":{"name":"p"}},"Nodes":{"metadata":{},"items":['
             '{"metadata":{"name":"n2"}},{"metadata":{"name":"n1"}}]},"NodeNames":null}'
         )
 
     def test_no_nodes(self):
-        assert text(filter_request(POD, [], NODES.get)).endswith('"items":[]},"NodeNames":null}')
+        assert text(args_of(POD, []).body(whole=True)).endswith('"items":[]},"NodeNames":null}')
 
     def test_a_node_that_is_not_known(self):
-        assert f'"items":[{BARE}]' in text(filter_request(POD, ["ghost"], NODES.get))
+        assert f'"items":[{BARE}]' in text(args_of(POD, ["ghost"]).body(whole=True))
 
     def test_bind(self):
         assert (
@@ -87,7 +90,7 @@ class TestRequests:
 
     def test_a_pod_without_its_bytes(self):
         with pytest.raises(ValueError, match="JSON of pod ns/q was not kept"):
-            filter_request(make_pod(name="q", namespace="ns", uid="u"), [], None)
+            args_of(make_pod(name="q", namespace="ns", uid="u"), []).body(whole=False)
 
 
 class TestExtenderArgs:
@@ -99,9 +102,9 @@ class TestExtenderArgs:
             return NODES.get(name)
 
         args = ExtenderArgs(POD, ["n1", "n2"], node_json)
-        assert bytes(args.body(whole=False)) == bytes(filter_request(POD, ["n1", "n2"], None))
+        assert bytes(args.body(whole=False)) == bytes(args_of(POD, ["n1", "n2"]).body(whole=False))
         assert asked == []
-        assert bytes(args.body(whole=True)) == bytes(filter_request(POD, ["n1", "n2"], NODES.get))
+        assert bytes(args.body(whole=True)) == bytes(args_of(POD, ["n1", "n2"]).body(whole=True))
         assert args.body(whole=True) is args.body(whole=True)
         assert asked == ["n1", "n2"]
 
@@ -110,12 +113,12 @@ class TestExtenderArgs:
         assert args.about(args.names) is args
         other = args.about(["n2"])
         assert (other.pod, other.names) == (POD, ["n2"])
-        assert bytes(other.body(whole=True)) == bytes(filter_request(POD, ["n2"], NODES.get))
+        assert bytes(other.body(whole=True)) == bytes(args_of(POD, ["n2"]).body(whole=True))
 
 
 class TestBody:
     def test_pieces_are_not_copied(self):
-        body = filter_request(POD, list(NODES), NODES.get)
+        body = args_of(POD, list(NODES)).body(whole=True)
         assert any(piece is NODES["n1"] for piece in body.pieces)
         assert any(piece is POD.raw for piece in body.pieces)
 
@@ -312,7 +315,7 @@ def test_requests_are_those_of_kube_scheduler(path):
                 if whole
                 else body["NodeNames"]
             )
-            ours = filter_request(pod, names, raws.get if whole else None)
+            ours = ExtenderArgs(pod, names, raws.get).body(whole=whole)
         sent = json.loads(bytes(ours))
         assert list(sent) == list(body)
         assert normal(sent) == normal(body)

@@ -573,6 +573,22 @@ class TestOverlap:
             await until(lambda: len(world.bound) == 7)
         assert ext.fake.most_in_flight == 2
 
+    async def test_while_all_wait_for_a_slot_nobody_looks_for_the_next_pod(self):
+        ext = scripted(lambda verb, request: after(1, everything(verb, request)), serial=False)
+        async with World(ext, parallelism=2).running() as world:
+            world.nodes("n1", "n2")
+            for number in range(6):
+                world.pod(f"p{number}")
+            await asyncio.sleep(0.1)
+            popped, pop = [], world.state.pop
+            world.state.pop = lambda *args: popped.append(pop(*args))
+            for number in range(9):
+                world.nodes(f"further-{number}")
+                await asyncio.sleep(0.01)
+            world.state.pop = pop
+            await until(lambda: len(world.bound) == 6)
+        assert not popped
+
     async def test_with_one_slot_nobody_overtakes(self):
         ext = scripted(
             lambda verb, request: after(1, everything(verb, request)),
