@@ -3,6 +3,7 @@
 import asyncio
 import functools
 import os
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from functools import partial
@@ -70,8 +71,10 @@ _TIMEOUT: Final = CallOutcome.TIMEOUT
 #: Verbs whose calls the limit is found from; others are rare, or about many pods at once.
 _LIMITED: Final = frozenset((Verb.FILTER, Verb.PRIORITIZE, Verb.PREEMPT, Verb.BIND))
 
-#: The largest answer, in bytes, that is kept until the next one.
+#: The largest answer, in bytes, that is kept, and how many of each verb are: while one list of nodes takes the place of
+#: another, answers about both arrive in any order.
 _MOST_KEPT: Final = 256 * 1024
+_LISTS: Final = 2
 _UNSIGNED: Final = 2**64
 _SIGN: Final = 2**63
 
@@ -116,8 +119,8 @@ class HTTPExtender:
         self._breakers: Final = {verb: Breaker(config.breaker) for verb in Verb}
         self._last_failure: Final = dict.fromkeys(Verb, "")
         self._urls: Final = {verb: config.url(verb) for verb in Verb if config.path(verb)}
-        #: The last answer to each verb, if it is not large.
-        self._last_answer: Final[dict[Verb, _LastAnswer]] = {}
+        #: The last answers to each verb that are not large.
+        self._last_answers: Final = {verb: deque[_LastAnswer](maxlen=_LISTS) for verb in Verb}
         self._ahead: Final = ahead
         #: Held during a call if only one may be in progress.
         self.turn: Final[asyncio.Lock | None] = (
@@ -178,9 +181,8 @@ class HTTPExtender:
         call = _Call(_FILTER, args.pod)
         by_name = self.config.node_cache_capable
         reader = wire.FILTER_BY_NAME if by_name else wire.FILTER_WHOLE
-        question = _Question(
-            self._body(args), reader, lambda answer: self._with_kept(answer, args), args
-        )
+        body = args.body(whole=not by_name)
+        question = _Question(body, reader, lambda answer: self._with_kept(answer, args), args)
         answer = await self._ask(call, question)
         if answer.kept is not args.names:
             dropped = len(set(args.names).difference(answer.kept))
@@ -196,9 +198,8 @@ class HTTPExtender:
         A host that is named twice is counted twice, one that was not sent is ignored; int64 wraps around as in Go.
         """
         call = _Call(_PRIORITIZE, args.pod)
-        question = _Question(
-            self._body(args), wire.PRIORITIZE, lambda answer: self._weighted(answer, args), args
-        )
+        body, reader = args.body(whole=not self.config.node_cache_capable), wire.PRIORITIZE
+        question = _Question(body, reader, lambda answer: self._weighted(answer, args), args)
         hosts, scores, weighted = await self._ask(call, question)
         self._emit(events.NodesScored(self.name, args.pod, hosts, scores))
         return weighted
@@ -239,9 +240,6 @@ class HTTPExtender:
         await self._transport.close()
 
     # ------------------------------------------------------------ answers
-
-    def _body(self, args: ExtenderArgs) -> Body:
-        return args.body(whole=not self.config.node_cache_capable)
 
     def _with_kept(self, answer: FilterAnswer, args: ExtenderArgs) -> FilterAnswer:
         """The answer to filter with the nodes that survive it: ``args.names`` if all do.
@@ -340,7 +338,8 @@ class HTTPExtender:
                 timeout_seconds=self._timeout,
                 large=Large(reader.one_go, partial(reader.stream, asked), self._memory),
             )
-            self._note(call, response)
+            call.received, call.answer = response.received, response.body
+            call.status, call.retry_after = response.status, retry_after(response.headers)
             last = self._same(call, response, asked)
             answer: T = await self._read(call, response, question) if last is None else last.judged
             call.outcome = _SUCCESS
@@ -448,24 +447,18 @@ class HTTPExtender:
             self._limit = limit.limit
             self._emit(events.LimitChanged(self.name, limit.limit))
 
-    @staticmethod
-    def _note(call: "_Call", response: ExtenderResponse) -> None:
-        call.received = response.received
-        call.answer, call.status = response.body, response.status
-        call.retry_after = retry_after(response.headers)
-
     def _same(
         self, call: "_Call", response: ExtenderResponse, asked: ExtenderArgs | None
     ) -> "_LastAnswer | None":
-        """The last answer of the verb if this one is equal, and about the same list of nodes; else None.
+        """A kept answer of the verb that is equal, and about the same list of nodes; None if there is none.
 
         Extenders are often asked about the same list for replicas, and answer the same.
         """
-        last = self._last_answer.get(call.verb)
-        if last is None or asked is None or last.names is not asked.names:
-            return None
-        same = response.status == 200 and response.stream is None and last.body == response.body
-        return last if same else None
+        if asked is not None and response.status == 200 and response.stream is None:
+            for last in self._last_answers[call.verb]:
+                if last.names is asked.names and last.body == response.body:
+                    return last
+        return None
 
     async def _read(
         self,
@@ -482,7 +475,7 @@ class HTTPExtender:
             return question.judge(reader.finished(response.stream))
         judged = question.judge(await in_steps(reader.steps(body, asked)))
         if asked is not None and len(body) <= _MOST_KEPT:
-            self._last_answer[call.verb] = _LastAnswer(asked.names, body, judged)
+            self._last_answers[call.verb].appendleft(_LastAnswer(asked.names, body, judged))
         return judged
 
     def _admit(self, call: "_Call", now: float) -> Admission:

@@ -111,24 +111,17 @@ class ExtenderArgs:
         """
         body = self._bodies.get(whole)
         if body is None:
-            if whole:
-                body = _nodes_request(self.pod, self.names, self._node_json)
-            else:
-                body = _names_request(self.pod, self.names_json)
-            self._bodies[whole] = body
+            nodes = (
+                self._nodes() if whole else (b',"Nodes":null,"NodeNames":', self.names_json, b"}")
+            )
+            body = self._bodies[whole] = Body((b'{"Pod":', pod_json(self.pod), *nodes))
         return body
 
-
-def _nodes_request(pod: Pod, names: Sequence[str], node_json: NodeJSON) -> Body:
-    nodes = [node_json(name) or _bare_node(name) for name in names]
-    separated = [b","] * max(0, 2 * len(nodes) - 1)
-    separated[::2] = nodes
-    head = (b'{"Pod":', pod_json(pod), b',"Nodes":{"metadata":{},"items":[')
-    return Body((*head, *separated, b']},"NodeNames":null}'))
-
-
-def _names_request(pod: Pod, names_json: bytes) -> Body:
-    return Body((b'{"Pod":', pod_json(pod), b',"Nodes":null,"NodeNames":', names_json, b"}"))
+    def _nodes(self) -> Sequence[bytes]:
+        nodes = [self._node_json(name) or _bare_node(name) for name in self.names]
+        separated = [b","] * max(0, 2 * len(nodes) - 1)
+        separated[::2] = nodes
+        return (b',"Nodes":{"metadata":{},"items":[', *separated, b']},"NodeNames":null}')
 
 
 def preempt_request(pod: Pod, victims: Mapping[str, Victims], *, whole: bool) -> Body:

@@ -12,6 +12,7 @@ APP = Path(__file__).parents[2] / "app"
 READ_ONLY = {
     "cache": {"assumed_pods", "dump", "get", "is_assumed", "statistics"},
     "queue": {
+        "all_in_lanes",
         "all_pods",
         "dump",
         "earliest",

@@ -181,6 +181,20 @@ class TestRepeatedAnswers:
         said = [(await ext.prioritize(args)).tolist() for args in asked]
         assert said == [[30, 0], [30, 0], [40, 0], [0, 40]]
 
+    async def test_about_two_lists_in_turn(self):
+        """The last answers of each are kept: calls in progress are about both while one takes the place of the other."""
+        ext = extender(lambda path, body: [{"Host": body["NodeNames"][0], "Score": 1}])
+        lists = [about("a", "b"), about("b", "c"), about("c", "d")]
+
+        async def scores(number):
+            return await ext.prioritize(lists[number].of(pod("other")))
+
+        first, second = await scores(0), await scores(1)
+        assert await scores(0) is first
+        assert await scores(1) is second
+        await scores(2)
+        assert await scores(0) is not first
+
     async def test_filters(self):
         ext = extender(keeps("b"))
         first = about("a", "b")
