@@ -85,7 +85,7 @@ _TEMPLATE: Final = Op.TEMPLATE.value
 _pack: Final = msgspec.msgpack.Encoder().encode
 _json: Final = msgspec.json.Encoder().encode
 
-#: Objects with their numbers, by id.
+#: Objects with their numbers, by id. References to objects that have gone remove them.
 _Numbers = dict[int, tuple["ref[Any]", int]]
 
 
@@ -120,16 +120,16 @@ class Recorder:
         self._header: Header | None = None
         self._state: SchedulerState | None = None
         self._rng: np.random.Generator | None = None
-        #: Records that were not encoded yet, and those that were not handed over yet: texts, and how many they are.
-        self._group: Final[list[Any]] = []
+        #: Records that were not encoded yet.
+        self.group: Final[list[Any]] = []
         #: Adds a small record, a tuple, without a look whether anything is recorded now: ``add`` and ``open`` do that.
-        self.append: Final = self._group.append
+        self.append: Final = self.group.append
+        #: Those that were not handed over yet: texts, and how many they are.
         self._buffer: list[bytes] = []
         self._size = 0
         self._count = 0
         self._templates: _Numbers = {}
         self._labels: _Numbers = {}
-        self._most = 10_000
         #: Pods whose decisions draw from the generator and are not repeated, and whether one of them has ended since.
         self.elsewhere: Final[set[str]] = set()
         self.drawn = False
@@ -139,7 +139,7 @@ class Recorder:
         #: Whether the next record begins a file.
         self._begins = True
         #: Whether a record can be added to the file that is open; the thread says if that is large enough, or was lost.
-        self._ready = False
+        self.ready = False
         self._blocks: Final[queue.Queue[_Block | Written | None]] = queue.Queue(MAX_WAITING)
         self._failed = ""
         self._complained = 0.0
@@ -206,15 +206,15 @@ class Recorder:
 
     def add(self, *record: Any) -> None:
         """Records something small: an Op and fields that do not change later. Never raises, never waits."""
-        if self._ready or self.open():
+        if self.ready or self.open():
             self._note(record)
 
     def _note(self, record: Any) -> None:
         """As ``add``, right after ``open``."""
-        group = self._group
+        group = self.group
         group.append(record)
         if len(group) >= GROUP_RECORDS:
-            self._gather()
+            self.gather()
 
     def put(self, *record: Any) -> None:
         """Records something of any size right after ``open``: into the file in which templates have their numbers."""
@@ -222,7 +222,7 @@ class Recorder:
         if packed is None:
             return
         if len(packed) >= ALONE_BYTES:
-            self._gather()
+            self.gather()
             self._keep(packed, 1)
             return
         self._note(msgspec.Raw(packed))
@@ -239,9 +239,9 @@ class Recorder:
             return None
         return packed
 
-    def _gather(self) -> None:
+    def gather(self) -> None:
         """Encodes the records that were added, at once; each alone if that fails."""
-        group = self._group
+        group = self.group
         if not group:
             return
         try:
@@ -273,33 +273,33 @@ class Recorder:
     def _lose(self, why: str) -> None:
         """A record is missing: what follows goes to another file."""
         self._drop(1, why)
-        self._ready = False
+        self.ready = False
 
     def open(self) -> bool:
         """Begins a file if it is time for that. False if nothing is recorded now."""
-        if self._ready:
+        if self.ready:
             return True
         if self._header is None:
-            self._group.clear()
+            self.group.clear()
             return False
         if not self._begins:  # the file is large enough
             self._hand_over()
             self._begins = True
         if self._blocks.qsize() > MAX_WAITING // 2:
-            self._drop(len(self._group) + 1)
-            self._group.clear()
+            self._drop(len(self.group) + 1)
+            self.group.clear()
             return False
         self._checkpoint()
-        return self._ready
+        return self.ready
 
     def pod(self, pod: Pod) -> tuple[Any, ...]:
         """What is recorded of a pod: a PodRecord."""
         template, labels = pod.template, pod.labels
         known, same = self._templates.get(id(template)), self._labels.get(id(labels))
-        if known is None or known[0]() is not template:
+        if known is None:
             known = self._numbered(self._templates, template)
             self.put(_TEMPLATE, known[1], _json(template.spec))
-        if same is None or same[0]() is not labels:
+        if same is None:
             same = self._numbered(self._labels, labels)
             self.put(_LABELS, same[1], dict(labels))
         return (
@@ -325,13 +325,10 @@ class Recorder:
         )
 
     def _numbered(self, known: _Numbers, value: Any) -> "tuple[ref[Any], int]":
-        """Numbers an object that has no number in this file; forgets those that have gone."""
-        if len(known) >= self._most:
-            for key in [key for key, each in known.items() if each[0]() is None]:
-                del known[key]
-            self._most = 2 * len(known) + 10_000
+        """Numbers an object that has no number in this file; its number goes with it."""
         self._numbers += 1
-        known[id(value)] = made = ref(value), self._numbers
+        key = id(value)
+        known[key] = made = ref(value, lambda _gone: known.pop(key, None)), self._numbers
         return made
 
     def listed(self, op: str, now: float, kind: tuple[str, ...], items: Iterable[Any]) -> None:
@@ -356,10 +353,10 @@ class Recorder:
         assert state is not None  # noqa: S101 - set by ``begin``
         assert header is not None  # noqa: S101
         assert self._rng is not None  # noqa: S101
-        self._begins, self._ready = False, True
+        self._begins, self.ready = False, True
         self._templates, self._labels = {}, {}
         self._names.clear()
-        self._group.clear()
+        self.group.clear()
         self._buffer, self._size, self._count = [], 0, 0
         first = not state.pods and not state.table.size and not self._numbers
         gap, self._told_dropped = self.dropped != self._told_dropped, self.dropped
@@ -394,7 +391,7 @@ class Recorder:
 
     def _hand_over(self, *, header: Header | None = None) -> None:
         """Gives the buffer to the thread, or a header, with which a file begins; drops it if too many wait."""
-        self._gather()
+        self.gather()
         if header is None and not self._buffer:
             return
         records, count = self._buffer, self._count
@@ -405,7 +402,7 @@ class Recorder:
             self._blocks.put_nowait(_Block(records, count, header is not None))
         except queue.Full:
             self._drop(count)
-            self._ready, self._begins = False, True
+            self.ready, self._begins = False, True
 
     def _drop(self, records: int, why: str = "") -> None:
         self.dropped += records
@@ -439,7 +436,7 @@ class Recorder:
                     writer.close()
                 writer = self._next_file()
             if writer is None:
-                self._ready = False  # the file was lost: the next record begins another
+                self.ready = False  # the file was lost: the next record begins another
                 return None
             records = block.records
             if self._redactor is not None:
@@ -447,14 +444,14 @@ class Recorder:
             writer.write(records)
             self._failed = ""
             if writer.size >= self._file_bytes:
-                self._ready = False
+                self.ready = False
         except Exception as error:  # noqa: BLE001 - a recording must not end the scheduler
             self._failed = str(error)
             self.dropped += block.count
             if writer is not None:
                 with contextlib.suppress(OSError):
                     writer.close()
-            self._ready = False
+            self.ready = False
             return None
         return writer
 
@@ -470,7 +467,7 @@ class Recorder:
     def changed(self, change: Change, now: float) -> None:
         """A change of an object."""
         kind, old, new = change
-        if not (self._ready or self.open()):
+        if not (self.ready or self.open()):
             return
         if new is None:
             if old is not None:
@@ -572,12 +569,14 @@ class Recorder:
     def observer(self, observer: Observer) -> Observer:
         """Records requests to the API server (status 0: no answer), and passes them on."""
 
-        now, append = self._clock.steady, self.append
+        clock, group, append = self._clock, self.group, self.append
+        # A function of C, unlike ``steady``.
+        now, ahead = clock.monotonic, clock.steady() - clock.monotonic()
 
         def observe(method: str, status: int, seconds: float) -> None:
-            append((_REQUEST, now(), method, status, seconds))
-            if len(self._group) >= GROUP_RECORDS:
-                self._gather()
+            append((_REQUEST, ahead + now(), method, status, seconds))
+            if len(group) >= GROUP_RECORDS:
+                self.gather()
             observer(method, status, seconds)
 
         return observe
@@ -652,12 +651,19 @@ class RecordedState(SchedulerState):
         self._recorder: Final = recorder
         self._record: Final[Callable[..., None]] = recorder.add
         self._append: Final = recorder.append
+        self._group: Final = recorder.group
         self._elsewhere: Final = recorder.elsewhere
 
     # What each pod passes calls SchedulerState by name and appends: a third of the cost of super() and ``add``.
 
     def apply(self, change: Change, now: float) -> Sequence[Command]:
-        self._recorder.changed(change, now)
+        recorder, new = self._recorder, change.new
+        if new is not None and change.kind is Pod and recorder.ready:
+            self._append((_POD_CHANGED, now, recorder.pod(new)))
+            if len(self._group) >= GROUP_RECORDS:
+                recorder.gather()
+        else:
+            recorder.changed(change, now)
         return SchedulerState.apply(self, change, now)
 
     def pop(self, now: float, admits: Admits | None = None) -> QueuedPod | None:
@@ -666,10 +672,13 @@ class RecordedState(SchedulerState):
             groups, pod, recorder = self.cluster.pod_groups, queued.pod, self._recorder
             grouped = groups.watched and groups.key_of(pod) is not None
             if grouped:
-                recorder.draws_elsewhere((pod.uid,))
+                self._elsewhere.add(pod.uid)
             elif not queued.lane and (self._elsewhere or recorder.drawn):
                 recorder.before_drawing()
-            self._record(_POP, now, pod.uid, bool(queued.lane) or grouped)
+            if recorder.ready or recorder.open():
+                self._append((_POP, now, pod.uid, bool(queued.lane) or grouped))
+                if len(self._group) >= GROUP_RECORDS:
+                    recorder.gather()
         return queued
 
     def assume(self, pod: Pod, node_name: str) -> Pod:
@@ -706,8 +715,9 @@ class RecordedState(SchedulerState):
 
     def pop_group(self, group: GroupKey, now: float) -> list[QueuedPod]:
         popped = super().pop_group(group, now)
-        self._recorder.draws_elsewhere(queued.pod.uid for queued in popped)
-        self._record(_POP_GROUP, now, [queued.pod.uid for queued in popped])
+        uids = [queued.pod.uid for queued in popped]
+        self._elsewhere.update(uids)
+        self._record(_POP_GROUP, now, uids)
         return popped
 
     def forget(self, assumed: Pod) -> Pod:

@@ -29,7 +29,8 @@ MAX_COMPRESSED: Final = 8 << 20
 MAX_BLOCK: Final = 16 << 20
 MAX_RECORD: Final = 4 << 20
 MAX_GROUP: Final = 1 << 20
-_LEVEL: Final = 1
+#: A third less CPU than with level 1, for 43 instead of 30 bytes a record.
+_LEVEL: Final = -3
 _BLOCK_HEAD: Final = struct.Struct(">II")
 _LENGTH: Final = struct.Struct(">I")
 
@@ -145,7 +146,7 @@ class BlockWriter:
 
     def write(self, records: list[bytes]) -> None:
         """Writes a block. Raises OSError."""
-        plain = b"".join([_LENGTH.pack(len(record)) + record for record in records])
+        plain = b"".join([part for record in records for part in (_LENGTH.pack(len(record)), record)])
         packed = self._compressor.compress(plain)
         left = memoryview(_BLOCK_HEAD.pack(len(packed), zlib.crc32(packed)) + packed)
         while left:

@@ -390,7 +390,7 @@ def test_a_record_that_cannot_be_encoded_is_a_gap_from_there_on(tmp_path):
     for uid in ("before", 2**70, "after"):
         recorder.append((Op.DONE.value, uid))
     recorder.add(Op.DONE, "then")
-    recorder._gather()
+    recorder.gather()
     recorder.add(Op.DONE, "later")
     recorder.end()
     done = [
