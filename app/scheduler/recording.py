@@ -76,6 +76,7 @@ _FAIL: Final = Op.FAIL.value
 _FLUSH: Final = Op.FLUSH.value
 _FORGET: Final = Op.FORGET.value
 _LABELS: Final = Op.LABELS.value
+_POD_BOUND: Final = Op.POD_BOUND.value
 _POD_CHANGED: Final = Op.POD_CHANGED.value
 _POP: Final = Op.POP.value
 _POP_GROUP: Final = Op.POP_GROUP.value
@@ -618,6 +619,29 @@ def _plain(rng: np.random.Generator) -> dict[str, Any]:
     return state
 
 
+def _only_bound(old: Pod, new: Pod) -> bool:
+    """Whether a version of a pod differs from the one before in its node only, as far as it is recorded. Decoders share
+    what seldom differs: what is equal and not the same may count as different."""
+    return (
+        not old.node_name
+        and new.uid == old.uid
+        and new.template is old.template
+        and new.labels is old.labels
+        and new.generation == old.generation
+        and new.deletion_timestamp is old.deletion_timestamp
+        and new.leaves_at_once is old.leaves_at_once
+        and new.owner is old.owner
+        and new.pod_group_name == old.pod_group_name
+        and new.nominated_node_name == old.nominated_node_name
+        and new.phase == old.phase
+        and new.conditions is old.conditions
+        and new.start_time is old.start_time
+        and new.resized is old.resized
+        and new.claim_statuses is old.claim_statuses
+        and new.extended_claim_status is old.extended_claim_status
+    )
+
+
 class _Progress:
     """Records the progress of an eviction (EvictionProgress)."""
 
@@ -657,9 +681,13 @@ class RecordedState(SchedulerState):
     # What each pod passes calls SchedulerState by name and appends: a third of the cost of super() and ``add``.
 
     def apply(self, change: Change, now: float) -> Sequence[Command]:
-        recorder, new = self._recorder, change.new
-        if new is not None and change.kind is Pod and recorder.ready:
-            self._append((_POD_CHANGED, now, recorder.pod(new)))
+        recorder = self._recorder
+        kind, old, new = change
+        if new is not None and kind is Pod and recorder.ready:
+            if old is not None and new.node_name and not self._refused and _only_bound(old, new):
+                self._append((_POD_BOUND, now, new.uid, new.node_name, new.resource_version))
+            else:
+                self._append((_POD_CHANGED, now, recorder.pod(new)))
             if len(self._group) >= GROUP_RECORDS:
                 recorder.gather()
         else:

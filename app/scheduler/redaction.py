@@ -144,6 +144,9 @@ class Redactor:
     def _pod_changed(self, now: float, pod: list[Any], *rest: Any) -> tuple[Any, ...]:
         return now, self.pod(pod), *rest
 
+    def _pod_bound(self, now: float, uid: str, node: str, version: str) -> tuple[Any, ...]:
+        return now, uid, self.hide(node), version
+
     def _listed_pods(self, now: float, pods: list[list[Any]], *more: Any) -> tuple[Any, ...]:
         return now, [self.pod(pod) for pod in pods], *more
 
@@ -305,6 +308,7 @@ class Redactor:
         Op.NOMINATED: _on_node,
         Op.CHANGED: _changed,
         Op.POD_CHANGED: _pod_changed,
+        Op.POD_BOUND: _pod_bound,
         Op.DELETED: _deleted,
         Op.LISTED: _listed,
         Op.LISTED_PODS: _listed_pods,

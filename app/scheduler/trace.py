@@ -20,7 +20,9 @@ import zstandard
 from app.model.objects import OwnerReference, PodCondition, PodResourceClaimStatus
 from app.model.requests import PodResources
 
-MAGIC: Final = b"aiokube-trace\x00\x00\x01"
+MAGIC: Final = b"aiokube-trace\x00\x00\x02"
+#: Versions that are read: the first one has no Op.POD_BOUND.
+_READ: Final = (1, MAGIC[-1])
 #: How files are named: by number.
 SUFFIX: Final = ".aktrace"
 
@@ -51,6 +53,7 @@ class Op(enum.StrEnum):
     # What came in.
     CHANGED = "c"
     POD_CHANGED = "p"
+    POD_BOUND = "B"
     DELETED = "x"
     LISTED = "l"
     LISTED_PODS = "q"
@@ -146,7 +149,9 @@ class BlockWriter:
 
     def write(self, records: list[bytes]) -> None:
         """Writes a block. Raises OSError."""
-        plain = b"".join([part for record in records for part in (_LENGTH.pack(len(record)), record)])
+        plain = b"".join(
+            [part for record in records for part in (_LENGTH.pack(len(record)), record)]
+        )
         packed = self._compressor.compress(plain)
         left = memoryview(_BLOCK_HEAD.pack(len(packed), zlib.crc32(packed)) + packed)
         while left:
@@ -202,8 +207,8 @@ def _records(path: Path, file: BinaryIO) -> Iterator[list[Any]]:
 def _check_magic(path: Path, magic: bytes) -> None:
     if magic[:-1] != MAGIC[:-1]:
         raise TraceError(f"{path}: this is no recording")
-    if magic != MAGIC:
-        known, found = MAGIC[-1], magic[-1]
+    if magic[-1] not in _READ:
+        known, found = " and ".join(map(str, _READ)), magic[-1]
         raise TraceError(f"{path}: version {found} of the format; this program reads {known}")
 
 

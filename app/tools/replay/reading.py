@@ -120,6 +120,8 @@ class Objects:
                 return [self._object(kind, text)]
             case [Op.POD_CHANGED, float(), list(pod)]:
                 return [self._pod(pod)]
+            case [Op.POD_BOUND, float(), str(uid), str(node), str(version)]:
+                return [self._bound(uid, node, version)]
             case [Op.LISTED, float(), str(kind), list(texts), *_]:
                 return [self._object(kind, text) for text in texts]
             case [Op.LISTED_PODS, float(), list(pods), *_]:
@@ -136,6 +138,12 @@ class Objects:
     def _pod(self, fields: list[Any]) -> Seen:
         told = msgspec.convert(fields, PodRecord)
         pod = SeenPod(told, self._specs[told.template], self._labels[told.labels])
+        return Seen(self.now, "Pod", f"{told.namespace}/{told.name}", pod)
+
+    def _bound(self, uid: str, node: str, version: str) -> Seen:
+        known = self.pods[uid]
+        told = msgspec.structs.replace(known.record, node_name=node, resource_version=version)
+        pod = known._replace(record=told)
         return Seen(self.now, "Pod", f"{told.namespace}/{told.name}", pod)
 
 

@@ -279,7 +279,15 @@ class World:
         self.state.apply(Change(type(new), old, new), now)
 
     def _pod_changed(self, now: float, record: list[Any]) -> None:
-        new = self._pod(record)
+        self._pod_shown(now, self._pod(record))
+
+    def _pod_bound(self, now: float, uid: str, node: str, version: str) -> None:
+        if not type(node) is type(version) is str:
+            raise RecordError("a node or a version that is no text")
+        new = msgspec.structs.replace(self._pods[uid], node_name=node, resource_version=version)
+        self._pod_shown(now, new)
+
+    def _pod_shown(self, now: float, new: Pod) -> None:
         old = self._objects.get(("Pod", new.key))
         self._objects["Pod", new.key] = self._pods[new.uid] = new
         self._at(now)
@@ -525,6 +533,7 @@ class World:
         Op.CHECKPOINT: _checkpoint,
         Op.CHANGED: _changed,
         Op.POD_CHANGED: _pod_changed,
+        Op.POD_BOUND: _pod_bound,
         Op.DELETED: _deleted,
         Op.LISTED: _listed,
         Op.LISTED_PODS: _listed_pods,

@@ -209,6 +209,7 @@ def test_no_name_that_people_have_chosen_is_left(tmp_path):
         recorder.came(type(each), {each.key: each}, 1.0)
     recorder.add(Op.DELETED.value, 1.0, "Pod", pod.key)
     recorder.add(Op.ASSUME.value, "uid-0", f"{OURS}-n0")
+    recorder.add(Op.POD_BOUND.value, 1.0, "uid-0", f"{OURS}-n0", "2")
     recorder.add(Op.REFRESH_LANES.value, f"{OURS}-ns")
     recorder.add(Op.UNFIT.value, "uid-0", f"node(s) had untolerated taint {{{OURS}: {OURS}}}")
     recorder.add(Op.FAIL.value, 1.0, "uid-0", OURS, [f"https://{OURS}.example.com/x"], [])
@@ -257,6 +258,7 @@ def test_no_name_that_people_have_chosen_is_left(tmp_path):
     [metadata] = [each["metadata"] for each in nodes]
     assert metadata["name"] == metadata["labels"]["kubernetes.io/hostname"] == hidden(f"{OURS}-n0")
     assert [r[2] for r in records if r[0] == Op.ASSUME] == [metadata["name"]]
+    assert [r[3] for r in records if r[0] == Op.POD_BOUND] == [metadata["name"]]
 
 
 def test_what_cannot_be_read_is_not_written(tmp_path):

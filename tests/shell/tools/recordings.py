@@ -40,7 +40,6 @@ class Script:
         checkpoint = [Op.CHECKPOINT, BEGAN, msgspec.json.encode(rng)]
         self.records: list[Any] = [header, [Op.ROWS, [], []], checkpoint]
         self._numbers = itertools.count(1)
-        self._pods: dict[str, dict[str, Any]] = {}
         self.add(Op.LISTED, BEGAN, "Node", list(nodes))
 
     def add(self, op: Op, *fields: Any) -> None:
@@ -53,14 +52,8 @@ class Script:
         template, labels = next(self._numbers), next(self._numbers)
         self.add(Op.TEMPLATE, template, msgspec.json.encode(text))
         self.add(Op.LABELS, labels, {"app": name})
-        self._pods[name] = {"template": template, "labels": labels}
-        self._show(at, name)
-
-    def _show(self, at: float, name: str, node_name: str = "", phase: str = "Pending") -> None:
-        known = self._pods[name]
-        version = str(next(self._numbers))
-        record = ["default", name, f"uid-{name}", known["template"], known["labels"], version, 1]
-        record += [None, False, None, node_name, "", "", phase, [], None, None, [], b""]
+        record = ["default", name, f"uid-{name}", template, labels, str(next(self._numbers)), 1]
+        record += [None, False, None, "", "", "", "Pending", [], None, None, [], b""]
         self.add(Op.POD_CHANGED, BEGAN + at, record)
 
     def bound(self, at: float, name: str, node_name: str, tried: float | None = None) -> None:
@@ -69,7 +62,7 @@ class Script:
         self.add(Op.POP, BEGAN + (at if tried is None else tried), uid, False)
         self.add(Op.ASSUME, uid, node_name)
         self.add(Op.DONE, uid)
-        self._show(at, name, node_name)
+        self.add(Op.POD_BOUND, BEGAN + at, uid, node_name, str(next(self._numbers)))
         self.add(Op.BOUND, uid)
 
     def gone(self, at: float, name: str) -> None:

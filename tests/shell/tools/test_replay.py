@@ -18,6 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.cli.replay import command
+from app.model.objects import OwnerReference, PodCondition, PodResourceClaimStatus, PodSpec
+from app.model.pod import LabelSet, Pod, PodTemplate, make_pod
 from app.plugins import registry
 from app.scheduler import recording, trace
 from app.scheduler.options import RunOptions
@@ -72,6 +74,7 @@ def test_every_decision_is_as_recorded_twice(folders):
     assert [(r.differences, r.incomplete, r.gaps) for r in results] == [([], "", 0)] * len(folders)
     assert sum(result.decisions for result in results) > 20
     assert sum(result.adopted for result in results) > 5
+    assert sum(result.records.get("POD_BOUND", 0) for result in results) > 10
     assert [again(folder).hash for folder in folders] == [result.hash for result in results]
 
 
@@ -186,7 +189,8 @@ HEADER = trace.Header("0", CONFIG, "1.36", [], 300.0, 0.0, first=True)
     [
         (b"", "this is no recording"),
         (b"PK\x03\x04" + b"x" * 50, "this is no recording"),
-        (MAGIC[:-1] + b"\x02", "version 2 of the format; this program reads 1"),
+        (MAGIC[:-1] + b"\x03", "version 3 of the format; this program reads 1 and 2"),
+        (MAGIC[:-1] + b"\x01", "it is empty"),
         (MAGIC, "it is empty"),
         (MAGIC + b"\xff\xff\xff\xff\0\0\0\0", "says it has 4294967295 bytes"),
         (MAGIC + block(b"no frame"), "cannot be unpacked|unpacks to more"),
@@ -402,6 +406,40 @@ def test_a_record_that_cannot_be_encoded_is_a_gap_from_there_on(tmp_path):
 
 
 # ---------------------------------------------------------------- what a replay has to know
+
+
+@pytest.mark.parametrize(
+    "field",
+    sorted(
+        {*trace.PodRecord.__struct_fields__}
+        - {"namespace", "name", "node_name", "resource_version"}
+    ),
+)
+def test_a_binding_that_changes_more_is_recorded_as_a_whole(field):
+    other = Pod(
+        namespace="default",
+        name="pod",
+        uid="other",
+        template=PodTemplate(PodSpec()),
+        labels=LabelSet(),
+        generation=2,
+        deletion_timestamp="2026-01-01T00:00:00Z",
+        leaves_at_once=True,
+        owner=OwnerReference(kind="ReplicaSet", name="other", uid="other", controller=True),
+        pod_group_name="other",
+        nominated_node_name="other",
+        phase="Running",
+        conditions=(PodCondition(type="PodScheduled", status="False"),),
+        start_time=1.0,
+        resized=PodTemplate(PodSpec()).resources,
+        claim_statuses=(PodResourceClaimStatus(name="other"),),
+        extended_claim_status=b"{}",
+    )
+    old = make_pod(namespace="default", name="pod", uid="uid", resource_version="1")
+    new = msgspec.structs.replace(old.on("n0"), resource_version="2")
+    assert recording._only_bound(old, new)
+    new = msgspec.structs.replace(new, **{field: getattr(other, field)})
+    assert not recording._only_bound(old, new)
 
 
 def test_draws_of_decisions_that_are_not_repeated_are_known(tmp_path):

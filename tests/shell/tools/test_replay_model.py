@@ -12,12 +12,13 @@ from click.testing import CliRunner
 
 from app.cli.replay import command
 from app.plugins import registry
+from app.scheduler.trace import Op
 from app.tools.replay.course import recorded_course
 from app.tools.replay.model import live_through
 from app.tools.replay.story import read_story
 from app.tools.replay.variants import VariantChoice, variant_of
 from tests.core.scheduler.full_state import CONFIG
-from tests.shell.tools.recordings import Script, configuration, node
+from tests.shell.tools.recordings import BEGAN, Script, configuration, node
 
 CLASSES = registry.registry(())
 PACKING = {
@@ -291,7 +292,7 @@ def test_the_recording_of_a_shadow(tmp_path):
     script.records[0] = msgspec.structs.replace(script.records[0], observed=True)
     for number in range(4):
         script.pod(1.0 + number, f"p{number}")
-        script._show(1.5 + number, f"p{number}", "n0")
+        script.add(Op.POD_BOUND, BEGAN + 1.5 + number, f"uid-p{number}", "n0", "9")
     course, nodes = lived(script.ends(20.0))
     assert (course.pods, course.bound) == (4, 4)
     assert set(nodes) == {"p0", "p1", "p2", "p3"}
