@@ -2,13 +2,13 @@
 
 import json
 import platform
-from importlib.metadata import version
 from typing import Final
 
 import click
 from click.shell_completion import get_completion_class
 
 from app.cli.root import PROGRAM, main
+from app.runtime.distributions import version
 
 _SHELLS: Final = ("bash", "zsh", "fish")
 

@@ -3,7 +3,6 @@
 import re
 import sys
 from collections.abc import Mapping
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +13,7 @@ from app.cli.flags import chosen, version_flags
 from app.cli.process import explained
 from app.model.features import OLDEST, Features, FeaturesError
 from app.plugins import registry
+from app.runtime.distributions import entry_points
 from app.scheduler.profiles import plugin_problems
 from app.settings.check import Checked, as_object, as_text
 from app.settings.load import decode_text, load

@@ -1,6 +1,5 @@
 """The command ``convert-config``: writes a scheduler policy, or a configuration of an older version, as v1."""
 
-from importlib.metadata import entry_points
 from typing import Final
 
 import click
@@ -9,6 +8,7 @@ import yaml
 from app.cli.check_config import STDIN, content
 from app.cli.process import explained
 from app.plugins import registry
+from app.runtime.distributions import entry_points
 from app.settings.check import Checked, problems_as_text
 from app.settings.load import convert_text, decode_text
 from app.settings.problems import ConfigurationError

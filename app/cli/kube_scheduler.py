@@ -13,7 +13,6 @@ import logging
 import platform
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from importlib.metadata import version
 from typing import Any, Final
 
 import click
@@ -32,6 +31,7 @@ from app.cli.process import explained
 from app.cli.root import PROGRAM
 from app.cli.run import EXPECTED, configuration, serving_flags, serving_options, start
 from app.runtime import logs
+from app.runtime.distributions import version
 from app.settings.load import Loaded
 
 log = logging.getLogger(__name__)

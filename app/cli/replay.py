@@ -5,7 +5,6 @@ import functools
 import gc
 import json
 import logging
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,6 +18,7 @@ from app.cli.process import GC_WHILE_FILLING, explained, printable, printable_js
 from app.model.features import FeaturesError
 from app.plugins import registry
 from app.plugins.registry import RegistryError
+from app.runtime.distributions import entry_points
 from app.scheduler.profiles import PluginError
 from app.scheduler.trace import TraceError
 from app.settings.problems import ConfigurationError

@@ -1,7 +1,6 @@
 """Reads what answers of all verbs have in common: error texts and Retry-After."""
 
 import contextlib
-import email.utils
 import json
 from collections.abc import Mapping
 from typing import Any, Final
@@ -44,9 +43,10 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
         return None
     if value.isascii() and value.isdecimal():
         return min(float(value), _LONGEST_RETRY)
+    from email.utils import parsedate_to_datetime  # noqa: PLC0415 - few answers have a date here
+
     try:
-        when = email.utils.parsedate_to_datetime(value)
-        sent = email.utils.parsedate_to_datetime(headers.get("Date", ""))
+        when, sent = parsedate_to_datetime(value), parsedate_to_datetime(headers.get("Date", ""))
         return min(max(0.0, (when - sent).total_seconds()), _LONGEST_RETRY)
     except (ValueError, TypeError):
         return None

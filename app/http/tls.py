@@ -3,7 +3,6 @@
 import functools
 import os
 import ssl
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -76,6 +75,8 @@ def as_file(content: bytes) -> Iterator[str]:
     try:
         number = os.memfd_create("certificate")
     except (AttributeError, OSError):
+        import tempfile  # noqa: PLC0415 - Linux has memfd_create
+
         with tempfile.NamedTemporaryFile() as file:
             file.write(content)
             file.flush()

@@ -9,8 +9,7 @@ A third-party plugin is a class (see docs/plugins.md) announced by an entry poin
 import inspect
 import types
 from collections.abc import Iterable, Mapping
-from importlib.metadata import EntryPoint
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from app.framework.plugin_class import PluginClass, fault_of, points_of
 from app.plugins.default_binder import DefaultBinder
@@ -38,6 +37,9 @@ from app.plugins.topology_placement_generator import TopologyPlacementGenerator
 from app.plugins.volume_binding import VolumeBinding
 from app.plugins.volume_restrictions import VolumeRestrictions
 from app.plugins.volume_zone import VolumeZone
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 #: Entry point group of third-party plugins.
 GROUP: Final = "aiokube_scheduler.plugins"
@@ -83,10 +85,10 @@ def capabilities(plugins: Mapping[str, PluginClass] = IN_TREE) -> dict[str, froz
     return {name: points_of(plugin) for name, plugin in plugins.items()}
 
 
-def registry(entry_points: Iterable[EntryPoint] = ()) -> dict[str, PluginClass]:
+def registry(entry_points: Iterable["EntryPoint"] = ()) -> dict[str, PluginClass]:
     """The in-tree plugins and those of ``entry_points``, by name.
 
-    The shell passes ``importlib.metadata.entry_points(group=GROUP)``, which reads files. Raises RegistryError with
+    The shell passes ``entry_points(group=GROUP)`` of app.runtime.distributions, which reads files. Raises RegistryError with
     all entries that cannot be imported, are not plugins, or use a name twice.
     """
     plugins = dict(IN_TREE)
@@ -115,15 +117,15 @@ class _BadEntryError(Exception):
     """One entry point cannot be used."""
 
 
-def _distribution(entry: EntryPoint) -> str:
+def _distribution(entry: "EntryPoint") -> str:
     return f"distribution {entry.dist.name}" if entry.dist is not None else "no distribution"
 
 
-def _where(entry: EntryPoint) -> str:
+def _where(entry: "EntryPoint") -> str:
     return f'{_distribution(entry)}, entry point "{entry.name} = {entry.value}" of {GROUP}'
 
 
-def _load(entry: EntryPoint) -> PluginClass:
+def _load(entry: "EntryPoint") -> PluginClass:
     try:
         plugin = entry.load()
     except Exception as error:  # importing runs third-party code

@@ -18,7 +18,6 @@ import signal
 import socket
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager
-from importlib.metadata import entry_points, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlsplit
@@ -44,6 +43,7 @@ from app.observe.metrics import gauges
 from app.observe.telemetry import Telemetry
 from app.plugins import registry
 from app.runtime.clock import SystemClock, make_rng, make_secret
+from app.runtime.distributions import entry_points, version
 from app.runtime.limits import Limits, resident_memory, return_free_memory, take_limits
 from app.runtime.shortages import SHORTAGES
 from app.runtime.signals import StopRequest, handled

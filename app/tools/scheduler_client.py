@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import dataclasses
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -35,6 +34,7 @@ from app.kube.kubeconfig import load_connection, namespace_of
 from app.kube.leaders import LeaderLease
 from app.kube.transport import path_segment
 from app.runtime.clock import SystemClock
+from app.runtime.distributions import version
 from app.tools.feed_model import Event, events_of
 from app.tools.leaders import (
     Kubectl,

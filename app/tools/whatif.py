@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Mapping
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Final
 
@@ -11,6 +10,7 @@ import msgspec
 from app.model.features import OLDEST, Features, known_in
 from app.plugins import registry
 from app.runtime.clock import SystemClock
+from app.runtime.distributions import entry_points
 from app.scheduler.trace import SUFFIX, TraceError, files_of
 from app.scheduler.whatif.answering import WhatIf
 from app.scheduler.whatif.manifests import SYSTEM_PRIORITIES

@@ -5,7 +5,6 @@ import multiprocessing
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Final
 
@@ -13,6 +12,7 @@ import msgspec
 
 from app.model.features import Features, known_in
 from app.plugins import registry
+from app.runtime.distributions import entry_points
 from app.scheduler.trace import Header
 from app.settings.load import Loaded, load
 from app.tools.replay.course import Comparison, Lived, compare, recorded_course

@@ -10,7 +10,6 @@ import gc
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
-from importlib.metadata import entry_points, version
 from pathlib import Path
 from typing import Any, Final
 
@@ -38,6 +37,7 @@ from app.observe.metrics.process import ClientMetrics, LoopLag, ServingMetrics
 from app.observe.metrics.series import MetricFamilies
 from app.plugins import registry
 from app.runtime.clock import SystemClock, make_rng, make_secret, stopwatch
+from app.runtime.distributions import entry_points, version
 from app.runtime.limits import return_free_memory
 from app.runtime.signals import StopRequest
 from app.runtime.tasks import in_steps, spawn_eternal

@@ -4,13 +4,13 @@ Real extenders reserve things while they filter. One without a dry run is left o
 """
 
 from collections.abc import Iterable
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from app.plugins import registry
+from app.runtime.distributions import entry_points
 from app.scheduler.profiles import plugin_problems
 from app.settings.args import NodeResourcesFitArgs
 from app.settings.load import Loaded, Settings, load

@@ -5,7 +5,6 @@ and in its time.
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from importlib.metadata import entry_points
 from typing import Final, NamedTuple
 
 from app.extender.memory import AnswerMemory
@@ -17,6 +16,7 @@ from app.model.selectors import Labels
 from app.observe.telemetry import Telemetry
 from app.plugins import registry
 from app.runtime.clock import make_rng
+from app.runtime.distributions import entry_points
 from app.runtime.limits import take_limits
 from app.runtime.tasks import spawn_eternal
 from app.scheduler.extenders import make_chain
