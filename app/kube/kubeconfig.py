@@ -15,8 +15,6 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
-import yaml
-
 from app.http.proxy import Proxy, parse_proxy, proxy_for
 from app.http.tls import ClientCertificate
 from app.kube.connection import (
@@ -381,7 +379,7 @@ def _read_files(paths: str) -> dict[str, Mapping[str, Any]]:
             continue
         except OSError as err:
             raise ConnectionSettingsError(f"{paths}: {err.strerror}") from err
-        except (yaml.YAMLError, ValueError, TypeError, RecursionError) as err:
+        except (ValueError, TypeError, RecursionError) as err:
             raise ConnectionSettingsError(f"{paths}: not a kubeconfig: {err}") from err
         if len(documents) != 1 or not isinstance(documents[0], dict):
             raise ConnectionSettingsError(f"{paths}: not a kubeconfig: expected a mapping")

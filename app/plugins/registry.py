@@ -88,8 +88,8 @@ def capabilities(plugins: Mapping[str, PluginClass] = IN_TREE) -> dict[str, froz
 def registry(entry_points: Iterable["EntryPoint"] = ()) -> dict[str, PluginClass]:
     """The in-tree plugins and those of ``entry_points``, by name.
 
-    The shell passes ``entry_points(group=GROUP)`` of app.runtime.distributions, which reads files. Raises RegistryError with
-    all entries that cannot be imported, are not plugins, or use a name twice.
+    The shell passes ``entry_points(group=GROUP)`` of app.runtime.distributions, which reads files. Raises
+    RegistryError with all entries that cannot be imported, are not plugins, or use a name twice.
     """
     plugins = dict(IN_TREE)
     owners = dict.fromkeys(IN_TREE, "aiokube-scheduler itself")

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
-import yaml
 
 from app.settings.args import ARGS, PluginArgs
 from app.settings.base import as_json
@@ -46,6 +45,8 @@ def to_yaml(settings: Settings, *, redact: bool = True) -> str:
     documents = [to_dict(settings, redact=redact)]
     if settings.extension != AiokubeSchedulerConfiguration():
         documents.append(extension_to_dict(settings, redact=redact))
+    import yaml  # noqa: PLC0415 - see app.settings.yaml
+
     return yaml.safe_dump_all(documents, sort_keys=False, allow_unicode=True)
 
 

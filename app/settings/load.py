@@ -22,6 +22,7 @@ from app.settings.extension import V1ALPHA1, AiokubeSchedulerConfiguration, Exte
 from app.settings.legacy import GROUP, VERSIONS, convert
 from app.settings.models import Extender, KubeSchedulerConfiguration
 from app.settings.plain import to_profile
+from app.settings.plain_yaml import Document, YamlText
 from app.settings.plugins import resolve
 from app.settings.policy import KIND as POLICY
 from app.settings.policy import convert_policy, is_policy
@@ -36,7 +37,7 @@ from app.settings.validation import (
     validate_extension,
     validate_features,
 )
-from app.settings.yaml import Document, YamlText, read_documents
+from app.settings.yaml import read_documents
 
 KIND: Final = "KubeSchedulerConfiguration"
 _KINDS: Final = frozenset({KIND, *(f"{name}Args" for name in ARGS)})

@@ -55,7 +55,7 @@ def _present(path: Path) -> dict[str, Any]:
         documents = load_documents(path.read_bytes())
     except FileNotFoundError:
         return {}
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise _refused(path, f"it is no YAML: {error}") from error
     if not documents:
         return {}

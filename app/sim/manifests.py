@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import msgspec
-import yaml
 
 from app.settings.yaml import load_documents
 from app.sim.resources.kinds import NODES, Kind, is_stored
@@ -41,7 +40,7 @@ def load_all_yaml(text: bytes | str) -> list[Any]:
     """Reads all YAML documents that are not empty. Raises ManifestError."""
     try:
         return load_documents(text)
-    except (yaml.YAMLError, ValueError, TypeError) as error:
+    except (ValueError, TypeError) as error:
         raise ManifestError(f"error converting YAML to JSON: {error}") from error
     except RecursionError as error:
         raise ManifestError("error converting YAML to JSON: it is nested too deeply") from error

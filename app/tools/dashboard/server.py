@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Final, Literal
 
 import msgspec
-import yaml
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
@@ -200,7 +199,7 @@ def _question_of(body: bytes) -> bytes:
                 "changes": asked.question == "fits",
             }
         )
-    except (msgspec.MsgspecError, yaml.YAMLError, ValueError, RecursionError, TypeError) as error:
+    except (msgspec.MsgspecError, ValueError, RecursionError, TypeError) as error:
         raise _MistakenError(f"This cannot be read: {error}") from error
     return whole
 

@@ -1,10 +1,18 @@
+import json
 import time
+from pathlib import Path
 
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
+from app.settings import full_yaml
+from app.settings.plain_yaml import YamlError, plain_values
 from app.settings.problems import Mark
 from app.settings.yaml import load_documents, read_documents
+
+ROOT = Path(__file__).parents[3]
 
 
 def read(text):
@@ -216,7 +224,7 @@ def doubled(leaf, pattern, levels=40):
 def test_aliases_cannot_take_memory_or_time(text):
     started = time.thread_time()
     assert problems(text)
-    with pytest.raises(yaml.YAMLError, match=r"alias|nested too deeply"):
+    with pytest.raises(YamlError, match=r"alias|nested too deeply"):
         load_documents(text)
     assert time.thread_time() - started < 10
 
@@ -256,3 +264,62 @@ def test_base_60_takes_no_time(tag):
     except ValueError:
         assert tag
     assert time.thread_time() - started < 5
+
+
+# ---------------------------------------------------------------- plain texts
+
+_WORDS = st.sampled_from(
+    ["a", "b c", "true", "Off", "oN", "null", "~", "1", "-7", "007", "0x1f", "1_0", "1.5", "-.inf", "1e3", "08", "-", "- a", "a:", "a: b",
+     "a:b", "x#y", "x #y", "#z", "---", "", "2020-01-01", "https://h:1/p?q", "{}", "[]", "[a]", "{a: b}", "|", ">-", "&a b", "*a", "!t x", "%x",
+     "'it'", '"it"', "'#' # c", "it's # c", '"" #', '"a #b"', "1  # c", "'it''s'", '"\\n"', "a, b", "+1", "<<", "=", "é", "a\tb", "9" * 20, "?", "? x", "@x", "x/y=", "$(V)"]
+)  # fmt: skip
+_LINES = st.lists(
+    st.builds(
+        lambda indent, dashes, key, value: f"{' ' * indent}{'- ' * dashes}{key}{value}",
+        st.sampled_from([0, 0, 0, 2, 2, 1, 4]),
+        st.sampled_from([0, 0, 0, 1, 2]),
+        st.sampled_from(["", "k: ", "l: ", "m:", "k:  ", "on: ", "1: ", '"q": ', "<<: ", "a b: ", "x.y/z: "]),
+        _WORDS,
+    )
+    | st.sampled_from(["", "---", "# c", "   # c", "...", "--- a", "%YAML 1.1"]),
+    max_size=6,
+)  # fmt: skip
+_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | _WORDS | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(_WORDS | st.text(), inner),
+    max_leaves=12,
+)
+
+
+def agrees(text: str) -> None:
+    """Whether a text that counts as plain is read as PyYAML reads it."""
+    if (values := plain_values(text)) is None:
+        return
+    full = full_yaml.read_documents(text)
+    assert not full.problems
+    read = read_documents(text).documents
+    assert repr(values) == repr([each.value for each in full.documents])
+    assert repr(values) == repr(full_yaml.load_documents(text))
+    assert [(repr(each.value), dict(each.marks)) for each in read] == [
+        (repr(each.value), each.marks) for each in full.documents
+    ]
+
+
+@given(_LINES)
+def test_lines_that_are_plain_are_read_as_by_pyyaml(lines):
+    agrees("\n".join(lines))
+
+
+@given(_VALUES, st.sampled_from([None, 0, 1, 4]), st.booleans())
+def test_what_programs_write_is_read_as_by_pyyaml(value, indent, is_json):
+    document = {"a": value}
+    agrees(json.dumps(document, indent=indent) if is_json else yaml.safe_dump(document))
+
+
+@pytest.mark.parametrize(
+    "file", sorted((ROOT / "config").glob("*.yaml")), ids=lambda each: each.name
+)
+def test_the_samples_are_plain(file):
+    text = file.read_text()
+    assert plain_values(text) is not None
+    agrees(text)

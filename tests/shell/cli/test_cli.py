@@ -512,11 +512,13 @@ def test_few_modules_are_imported_until_the_first_binding():
             "numpy",
             "typing_extensions",  # for msgspec
             "uvloop",
-            "yaml",
         ),
     }
     late = {
         "difflib",
+        "email",
+        "importlib.metadata",
+        "tempfile",
         "app.plugins.volume_binding.finding",
         "app.scheduler.recording",
         "app.scheduler.whatif",

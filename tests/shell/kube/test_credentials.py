@@ -209,7 +209,7 @@ async def test_a_certificate_that_cannot_be_loaded_keeps_the_old_one(authorities
         raise OSError(errno.EMFILE, "Too many open files")
 
     monkeypatch.setattr("app.http.tls.os.memfd_create", no_descriptors)
-    monkeypatch.setattr("app.http.tls.tempfile.NamedTemporaryFile", no_descriptors)
+    monkeypatch.setattr("tempfile.NamedTemporaryFile", no_descriptors)
     await asyncio.sleep(60)
     await credentials.current()
     assert credentials.tls is first
