@@ -1,6 +1,8 @@
 """Errors of expressions, and how they are shown."""
 
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 
 class EvaluationError(Exception):
@@ -29,7 +31,7 @@ class CompileError(Exception):
     """An expression that cannot be used. The text is kube-scheduler's, except for syntax errors."""
 
 
-class Issue(NamedTuple):
+class Issue(msgspec.Struct, frozen=True):
     """One mistake in an expression. ``offset`` is its place, in characters."""
 
     offset: int

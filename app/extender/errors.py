@@ -2,7 +2,9 @@
 
 import enum
 import re
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from app.extender.config import Verb
 from app.model.status import SchedulingError
@@ -67,7 +69,7 @@ class TransportError(Exception):
         self.sent: Final = sent
 
 
-class ErrorAnswer(NamedTuple):
+class ErrorAnswer(msgspec.Struct, frozen=True):
     """An answer other than 200: its HTTP status, and the text in its body on one line, cut."""
 
     status: int = 0

@@ -5,8 +5,9 @@ with plugins that are ``ByTraits``.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -47,7 +48,7 @@ class SampleView(View):
         return int(self._numbers[rows].sum())
 
 
-class Trait(NamedTuple):
+class Trait(msgspec.Struct, frozen=True):
     """Something about rows on which the answers of a plugin that looks across nodes depend.
 
     To rows with equal traits the plugin answers alike, as long as the table does not change. A trait of a row changes

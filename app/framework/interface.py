@@ -15,7 +15,7 @@ Order, skipping and errors follow kube-scheduler's rules (docs/spec/framework.md
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, ClassVar, Final, NamedTuple, Protocol, runtime_checkable
+from typing import Any, ClassVar, Final, Protocol, runtime_checkable
 
 import msgspec
 import numpy as np
@@ -210,7 +210,7 @@ class NodeLocal:
         return None
 
 
-class Need(NamedTuple):
+class Need(msgspec.Struct, frozen=True):
     """A point that must run before another one, and the plugin's error if the profile disables it."""
 
     point: str

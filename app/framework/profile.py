@@ -4,7 +4,7 @@ A profile may disable a plugin at preFilter or preScore alone. If kube-scheduler
 later, an _UnpreparedPlugin takes its place, which fails with the same error (docs/spec/framework.md#cycle-state)."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -62,7 +62,7 @@ def _at(
         yield plugin
 
 
-class Scorer(NamedTuple):
+class Scorer(msgspec.Struct, frozen=True):
     """A Score plugin of a profile, and what it offers."""
 
     plugin: AnyPlugin
@@ -81,7 +81,7 @@ class Scorer(NamedTuple):
         return self.concerns is None or self.concerns(template)
 
 
-class FilterHooks(NamedTuple):
+class FilterHooks(msgspec.Struct, frozen=True):
     """What a Filter plugin offers."""
 
     undecided_only: bool

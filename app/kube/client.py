@@ -11,9 +11,10 @@ import math
 import socket
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from typing import Final, NamedTuple, NoReturn, Self
+from typing import Final, NoReturn, Self
 from urllib.parse import urlencode
 
+import msgspec
 from multidict import CIMultiDict
 
 from app.http.body import read_beginning, read_whole
@@ -81,7 +82,7 @@ _SOCKET_OPTIONS: Final = (
 )
 
 
-class ClientLimits(NamedTuple):
+class ClientLimits(msgspec.Struct, frozen=True):
     """Limits of one client."""
 
     #: Requests per second and at once, as in clientConnection; a negative qps means no limit.

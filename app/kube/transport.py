@@ -3,8 +3,10 @@
 import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 from urllib.parse import quote
+
+import msgspec
 
 JSON: Final = "application/json"
 PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
@@ -18,7 +20,7 @@ _PLAIN: Final = re.compile(r"[A-Za-z0-9._-]*")
 Guard = Callable[[], bool]
 
 
-class Response(NamedTuple):
+class Response(msgspec.Struct, frozen=True):
     """An answer with a 2xx status."""
 
     status: int

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -75,7 +75,7 @@ class ResourceKind(msgspec.Struct, Generic[T], frozen=True):
         return {"fieldSelector": self.field_selector} if self.field_selector else {}
 
 
-class ListPart(NamedTuple, Generic[T]):
+class ListPart(msgspec.Struct, Generic[T], frozen=True):
     """Some objects of a list, by key. The last part has the ``keys`` of all existing objects, including undecodable
     ones."""
 

@@ -6,7 +6,7 @@ A plugin looks once, when its profile is built, whether a rule is in ``Features.
 import enum
 import re
 from collections.abc import Collection, Iterator, Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -63,7 +63,7 @@ class Rule(enum.StrEnum):
     UnsettledPools = "unsettled-pools"
 
 
-class RuleFacts(NamedTuple):
+class RuleFacts(msgspec.Struct, frozen=True):
     """When a rule holds, and what it concerns."""
 
     #: The first version that has the rule without a gate.

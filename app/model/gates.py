@@ -6,13 +6,15 @@ components change nothing here; they are listed so that a name which no componen
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 #: The versions of kube-scheduler whose rules are built, oldest first.
 VERSIONS: Final = ("1.36", "1.37", "1.38")
 
 
-class GateInVersion(NamedTuple):
+class GateInVersion(msgspec.Struct, frozen=True):
     """A feature gate in one version."""
 
     default: bool
@@ -22,7 +24,7 @@ class GateInVersion(NamedTuple):
     stage: str
 
 
-class Gate(NamedTuple):
+class Gate(msgspec.Struct, frozen=True):
     """A feature gate."""
 
     name: str

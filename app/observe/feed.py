@@ -11,7 +11,7 @@ Everything is computed once for all listeners, and only while there are any (app
 import math
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
@@ -114,7 +114,7 @@ def _preempting(at: float, event: PreemptionStarted) -> list[Any]:
     return [at, event.preemptor.key, event.node, victims, len(event.victims)]
 
 
-class FeedSources(NamedTuple):
+class FeedSources(msgspec.Struct, frozen=True):
     """What the feed is computed from."""
 
     state: SchedulerState
@@ -364,7 +364,7 @@ class Feed:
             yield {**figures, "latency": _latency(bounds, before, now)}
 
 
-class _Counted(NamedTuple):
+class _Counted(msgspec.Struct, frozen=True):
     """Counters at a time."""
 
     at: float

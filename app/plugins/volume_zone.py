@@ -4,8 +4,9 @@ Source of the rules: kube-scheduler 1.36 (docs/spec/plugins/volume-zone.md).
 """
 
 from collections.abc import Iterable
-from typing import ClassVar, Final, NamedTuple
+from typing import ClassVar, Final
 
+import msgspec
 import numpy as np
 
 from app.framework.handle import Handle
@@ -35,7 +36,7 @@ _LABELS: Final = (BETA_ZONE, BETA_REGION, ZONE, REGION)
 _SUCCESSOR: Final = {BETA_ZONE: ZONE, BETA_REGION: REGION}
 
 
-class ZoneRequirement(NamedTuple):
+class ZoneRequirement(msgspec.Struct, frozen=True):
     """A label that nodes must have, with one of these values."""
 
     key: str

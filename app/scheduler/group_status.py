@@ -39,7 +39,7 @@ class _Outcome(NamedTuple):
     text: str
 
 
-class _Written(NamedTuple):
+class _Written(msgspec.Struct, frozen=True):
     """What was written last to a group's status; the watch may not show it yet."""
 
     uid: str

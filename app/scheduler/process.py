@@ -19,7 +19,7 @@ import socket
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 import msgspec
@@ -110,14 +110,14 @@ class _Finished(Exception):  # noqa: N818 - ends a TaskGroup with eternal tasks
     pass
 
 
-class _Recorders(NamedTuple):
+class _Recorders(msgspec.Struct, frozen=True):
     """The events about pods, and those about the lease, which are sent until the end."""
 
     pods: EventRecorder
     lease: EventRecorder
 
 
-class _Clients(NamedTuple):
+class _Clients(msgspec.Struct, frozen=True):
     """One client for each purpose, so that none delays another."""
 
     #: Watches and writes, limited as clientConnection says.

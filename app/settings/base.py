@@ -10,7 +10,7 @@ import copy
 import functools
 import math
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import msgspec
 
@@ -22,13 +22,13 @@ V1: Final = "kubescheduler.config.k8s.io/v1"
 M = TypeVar("M", bound="Model")
 
 
-class ReadBy(NamedTuple):
+class ReadBy(msgspec.Struct, frozen=True):
     """In an annotation: the function that makes the value of what is given. It raises ValueError."""
 
     read: Callable[[Any], Any]
 
 
-class UnsetMeans(NamedTuple):
+class UnsetMeans(msgspec.Struct, frozen=True):
     """In an annotation: the default that replaces zero and empty, because Go does not distinguish them from unset."""
 
     default: Any

@@ -2,7 +2,9 @@
 
 import itertools
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
+
+import msgspec
 
 from app.settings.base import V1
 from app.settings.fieldtext import invalid
@@ -34,7 +36,7 @@ _FIT: Final = "NodeResourcesFit"
 _KINDS: Final = ("enabled", "disabled")
 
 
-class _Scorer(NamedTuple):
+class _Scorer(msgspec.Struct, frozen=True):
     """The old plugin that becomes NodeResourcesFit's scoring strategy."""
 
     name: str | None

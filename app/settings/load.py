@@ -272,7 +272,7 @@ def _load(
     return _Reader(text, capabilities, features).read(name)
 
 
-class Converted(NamedTuple):
+class Converted(msgspec.Struct, frozen=True):
     """A file of an older version as v1."""
 
     loaded: Loaded

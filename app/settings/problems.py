@@ -27,7 +27,7 @@ class Mark(NamedTuple):
 NOWHERE = Mark(0, 0)
 
 
-class Finding(NamedTuple):
+class Finding(msgspec.Struct, frozen=True):
     """One mistake or warning, without its place in the file."""
 
     path: Path

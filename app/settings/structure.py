@@ -1,7 +1,7 @@
 """Converts plain values to models, and reports all mistakes of shape together."""
 
 from collections.abc import Iterable, Iterator
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -11,7 +11,7 @@ from app.settings.problems import Finding, Locator, Path
 M = TypeVar("M", bound=Model)
 
 
-class Decoded(NamedTuple, Generic[M]):
+class Decoded(msgspec.Struct, Generic[M], frozen=True):
     """The model of what could be decoded, and the mistakes."""
 
     model: M

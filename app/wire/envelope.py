@@ -7,7 +7,7 @@ does not affect the others.
 import re
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -80,7 +80,7 @@ class _List(msgspec.Struct):
     items: list[msgspec.Raw] | None = None
 
 
-class ListPage(NamedTuple):
+class ListPage(msgspec.Struct, frozen=True):
     """A list, or a page of one: the JSON of its objects, its resourceVersion, and the token for the next page or ""."""
 
     objects: list[msgspec.Raw]

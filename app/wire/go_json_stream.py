@@ -8,8 +8,9 @@ validation.
 
 import re
 from collections.abc import Iterator
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
+import msgspec
 import numpy as np
 
 from app.wire import go_json
@@ -44,7 +45,7 @@ Bytes = np.ndarray[tuple[int], np.dtype[np.uint8]]
 Ints = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
-class _Marks(NamedTuple):
+class _Marks(msgspec.Struct, frozen=True):
     """The brackets and commas outside strings in a window: positions, bytes, and the depth after each."""
 
     at: Ints

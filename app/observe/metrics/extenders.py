@@ -1,7 +1,9 @@
 """Metrics of calls to extenders, by extender and verb; kube-scheduler has none."""
 
 from collections.abc import Iterator
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
+
+import msgspec
 
 from app.extender.breaker import State
 from app.extender.config import Verb
@@ -22,7 +24,7 @@ _EXTENDER_VERB: Final = ("extender", "verb")
 _HELD_BACK: Final = CallOutcome.HELD_BACK.value
 
 
-class _Calls(NamedTuple):
+class _Calls(msgspec.Struct, frozen=True):
     """The series of one extender's verb."""
 
     in_flight: Sample

@@ -7,8 +7,9 @@ As in kube-scheduler's scores, every slice counts, whatever its pool's generatio
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
+import msgspec
 import numpy as np
 
 from app.cel.devices import DeviceSelectorError, Selectors
@@ -23,7 +24,7 @@ from app.state.table import NodeTable
 from app.state.view import View
 
 
-class _Reach(NamedTuple):
+class _Reach(msgspec.Struct, frozen=True):
     """The nodes that can access some devices: by name, or by selector; all nodes if both are None."""
 
     node: str | None = None
@@ -38,7 +39,7 @@ class _Reach(NamedTuple):
         return compile_node_selector(self.selector).matches(View.everything(table))
 
 
-class _Part(NamedTuple):
+class _Part(msgspec.Struct, frozen=True):
     """Devices of one pool that the same nodes can access."""
 
     pool: PoolKey

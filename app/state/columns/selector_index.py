@@ -5,7 +5,9 @@ the one with the fewest items at that time. A pod's labels then lead to few cand
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Final, Generic, TypeVar
+
+import msgspec
 
 from app.model.selectors import EVERYTHING, Selector
 
@@ -16,7 +18,7 @@ _Bucket = tuple[str, str | None]
 _ANY: Final[_Bucket] = ("", None)
 
 
-class Scope(NamedTuple):
+class Scope(msgspec.Struct, frozen=True):
     """A set of pods: those in ``namespaces`` (None: any) that ``selector`` matches."""
 
     namespaces: frozenset[str] | None

@@ -8,7 +8,7 @@ they require; pods with the same namespace and labels share the result until a t
 
 import enum
 from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -156,7 +156,7 @@ class ExistingTerm(SparseColumn):
         return self.kind, self.term, self.weight
 
 
-class _MatchingTerms(NamedTuple):
+class _MatchingTerms(msgspec.Struct, frozen=True):
     """The terms of pods on rows that select a given pod."""
 
     required_anti_affinity: tuple[ExistingTerm, ...]

@@ -20,7 +20,9 @@ import itertools
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
+
+import msgspec
 
 from app.model.budget import UNLIMITED, ByteBudget, memory_of, template_of
 from app.model.cluster_event import (
@@ -97,7 +99,7 @@ class AlreadyQueuedError(Exception):
     """A pod returned from an attempt, but the queue has it already; the outcome of the attempt is ignored."""
 
 
-class QueuePlugins(NamedTuple):
+class QueuePlugins(msgspec.Struct, frozen=True):
     """What the plugins of all profiles say about the queue."""
 
     #: QueueSort: the pod with the lowest key is popped first.

@@ -574,6 +574,6 @@ async def test_trouble_is_logged_once_a_minute_and_asked_again(looptime, caplog)
 
 async def test_a_body_that_is_no_list_is_trouble_like_any_other(caplog):
     transport = FakeTransport()
-    transport.answers += [page(version=1)._replace(body=b"<html>"), page(version=3)]
+    transport.answers += [msgspec.structs.replace(page(version=1), body=b"<html>"), page(version=3)]
     assert await take(watch_forever(transport, KindFeed(SERVICES), rng()), 1) == [[]]
     assert "unreadable list" in caplog.text

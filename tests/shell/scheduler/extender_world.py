@@ -124,7 +124,7 @@ class World(LoopWorld):
         ]
 
         def make_queue(plugins, nominator):
-            plugins = plugins._replace(hints={PROFILE: hints})
+            plugins = msgspec.structs.replace(plugins, hints={PROFILE: hints})
             lane = extenders_of(self.chain.extenders, lambda _pod: None)
             return SchedulingQueue(plugins, nominator, lane=lane)
 

@@ -11,8 +11,9 @@ It is created at the first use. After that an event costs one step per use of th
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
+import msgspec
 import numpy as np
 
 from app.model.claims import ClaimKey, claim_name, class_of_claim
@@ -44,7 +45,7 @@ from app.state.view import View
 _PENDING = "\0"
 
 
-class CsiVolume(NamedTuple):
+class CsiVolume(msgspec.Struct, frozen=True):
     """A volume of a CSI driver."""
 
     driver: str
