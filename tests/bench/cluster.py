@@ -58,6 +58,7 @@ _AT_A_TIME: Final = "2000"
 _NAME: Final = re.compile(rb'"name":"(pod-\d+)"')
 _NODE: Final = re.compile(rb'"nodeName":"([^"]+)"')
 _VERSION: Final = re.compile(rb'"resourceVersion":"(\d+)"')
+_ERROR: Final = b'{"type":"ERROR"'
 
 
 class NotOurs(Exception):  # noqa: N818 - what the user reads
@@ -188,15 +189,19 @@ class Cluster:
         return str(found["metadata"]["resourceVersion"])
 
     async def bindings(self, since: str) -> AsyncGenerator[tuple[str, str], None]:
-        """(pod, node) of each measured pod as it is bound, from a resource version on."""
+        """(pod, node) of each measured pod as it is bound, from a resource version on; empty: all that there are, first."""
         rng, bound = np.random.default_rng(0), set[bytes]()
-        while True:  # each watch ends after some minutes
+        while True:  # each watch ends after some minutes, or because the server's history is gone
             params = {"labelSelector": f"{MADE}=measured", "resourceVersion": since}
             async with aclosing(watch_once(self._client, PODS, params, rng)) as batches:
                 async for lines in batches:
                     for line in lines:
-                        version = _VERSION.search(line)
-                        since = since if version is None else version[1].decode()
+                        if line.startswith(_ERROR):
+                            since = ""
+                            continue
+                        # Pods that there are already come in no order.
+                        if (version := _VERSION.search(line)) is not None:
+                            since = str(max(int(since or 0), int(version[1])))
                         node, name = _NODE.search(line), _NAME.search(line)
                         if node is not None and name is not None and name[1] not in bound:
                             bound.add(name[1])
