@@ -98,26 +98,31 @@ class Advice:
     ) -> list[tuple[_Remedies, Diagnosis | None]]:
         """Tries one more change; returns the sets that do not help yet, with what is in their way."""
         left: list[tuple[_Remedies, Diagnosis | None]] = []
+        state = self._world.state
         widened = self._widened(remedies)
         await self._make(ChangeTrial(self._pod))
-        for remedy in remedies_for(widened, diagnosis, self._world.state):
+        for remedy in remedies_for(widened, diagnosis, state):
             if remedy is None:
                 await self._world.pace.wait_for_room()
                 continue
-            keys = frozenset(each.key for each in (*remedies, remedy))
-            together = _in_order((*remedies, remedy))
-            if keys in tried or len(keys) <= len(remedies) or _at_odds(together):
-                continue
-            tried.add(keys)
-            if self._trials >= _MOST_TRIALS:
-                self.cut = True
-                break
-            self._trials += 1
-            wide = await self._try_widely(together)
-            if wide.spot is None:
+            trials = [remedy]
+            for one in trials:
+                together = _in_order((*remedies, one))
+                keys = frozenset(each.key for each in together)
+                if keys in tried or len(keys) <= len(remedies) or _at_odds(together):
+                    continue
+                tried.add(keys)
+                if self._trials >= _MOST_TRIALS:
+                    self.cut = True
+                    return left
+                self._trials += 1
+                wide = await self._try_widely(together)
+                if wide.spot is not None:
+                    await self._try_narrowly(together, wide.spot)
+                    continue
                 left.append((together, wide.failed))
-            else:
-                await self._try_narrowly(together, wide.spot)
+                if wide.failed is not None:
+                    trials += one.apart(wide.failed, state.table)
         return left
 
     def _widened(self, remedies: _Remedies) -> ChangeTrial:

@@ -33,6 +33,8 @@ _MOST_CONTAINERS: Final = 32
 #: The most pods that are looked at, and the most nodes from which they may go.
 _MOST_SCANNED: Final = 50_000
 _MOST_CLEARED: Final = 32
+#: The most nodes that are changed one by one.
+_MOST_APART: Final = 32
 _INSUFFICIENT: Final = "Insufficient "
 _NANOS: Final = 10**9
 _MILLI: Final = 10**6
@@ -87,6 +89,11 @@ class Remedy:
         """The trial with what this node needs of the change; the same trial if it needs nothing."""
         del spot
         return self.wide(trial)
+
+    def apart(self, diagnosis: Diagnosis, table: NodeTable) -> Iterable["Remedy"]:
+        """Remedies that may help although this one, made widely, failed for these reasons."""
+        del diagnosis, table
+        return ()
 
 
 class _OfPod(Remedy):
@@ -148,6 +155,7 @@ class _OfNodes(Remedy):
         rank: int,
     ) -> None:
         super().__init__(rank, key)
+        self._name: Final = key
         self._nodes: Final = {node.name: node for node in nodes}
         self._edit: Final = edit
         self._change: Final = change
@@ -166,6 +174,20 @@ class _OfNodes(Remedy):
         nodes = {**trial.nodes, spot.node: self._edit(trial.nodes.get(spot.node, node))}
         changes = (*trial.changes, self._change(spot.node))
         return msgspec.structs.replace(trial, nodes=nodes, changes=changes)
+
+    def apart(self, diagnosis: Diagnosis, table: NodeTable) -> Iterator[Remedy]:
+        """The change of one node each: with it everywhere, pods must also spread over nodes that take none."""
+        if len(self._nodes) < 2:
+            return
+        names = [
+            table.names[row]
+            for status, rows in _reasons(diagnosis)
+            if status.plugin == "PodTopologySpread"
+            for row in rows.tolist()
+        ]
+        for name in [name for name in names if name in self._nodes][:_MOST_APART]:
+            key = (self._name, name)
+            yield _OfNodes(key, [self._nodes[name]], self._edit, self._change, self.rank)
 
 
 class SuggestedEviction(Remedy):
@@ -268,6 +290,10 @@ def remedies_for(
     evicts = not plugins.isdisjoint(_BY_PODS)
     if diagnosis.outcome is None or diagnosis.absent.plugin == "NodeAffinity":
         found += _selection(spec)
+    if evicts:
+        # A node names the filter that rejects the pod first. If evictions satisfy that one, these may reject it next.
+        found += [RequestChange(name) for name, amount in pod_requests(spec).items() if amount]
+        found += [*_ports(spec), *_spreading(spec), *_pod_affinity(spec)]
     if evicts and not trial.evicts:
         found.append(SuggestedEviction())
     yield from sorted({each.key: each for each in found}.values(), key=_rank)
@@ -351,14 +377,9 @@ def _clearings(trial: ChangeTrial, state: SchedulerState) -> Iterator[Remedy | N
             yield None
         if number == _MOST_SCANNED:
             break
-        if is_in_the_way(other):
+        if other.priority < _ABOVE_USERS and is_in_the_way(other):
             found.setdefault(other.node_name, []).append(other)
-    movable = [
-        (node, pods)
-        for node, pods in found.items()
-        if all(each.priority < _ABOVE_USERS for each in pods)
-    ]
-    for node, pods in sorted(movable, key=lambda each: len(each[1]))[:_MOST_CLEARED]:
+    for node, pods in sorted(found.items(), key=lambda each: len(each[1]))[:_MOST_CLEARED]:
         yield Clearing(node, pods)
 
 

@@ -93,6 +93,23 @@ async def test_two_changes_where_one_is_not_enough():
         assert texts == {"tolerate the taint one:NoSchedule", "tolerate the taint two:NoSchedule"}
 
 
+async def test_a_reason_that_shows_only_when_pods_are_evicted():
+    """The node names the filter that rejects first; preemption satisfies that one, and the next one rejects."""
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    term = {
+        "labelSelector": {"matchLabels": {"app": "db"}},
+        "topologyKey": "kubernetes.io/hostname",
+    }
+    async with asking("a") as world:
+        bound(world, "p", "a", cpu="4")
+        near = {"podAffinity": {required: [term]}}
+        row = await why(world, pod(cpu="2", priority=5, affinity=near))
+        assert told(row) == [
+            (["drop the required affinity to other pods by kubernetes.io/hostname (term 1)"], "a")
+        ]
+        assert [victim.name for victim in row.suggestions[0].preempts] == ["p"]
+
+
 async def test_a_gate():
     async with asking("a") as world:
         row = await why(world, pod(schedulingGates=[{"name": "quota"}]))
