@@ -56,6 +56,8 @@ def _node(rng: random.Random, name: str) -> Manifest:
         labels[ZONE] = rng.choice("ab")
     if rng.random() < 0.4:
         labels["disk"] = rng.choice(["ssd", "hdd"])
+    if rng.random() < 0.4:
+        labels["cores"] = rng.choice(["4", "16"])
     taints = [
         {"key": key, "value": rng.choice(["", "yes"]), "effect": effect}
         for key, effect in (("team", "NoSchedule"), ("maintenance", "NoExecute"))
@@ -104,6 +106,18 @@ def _term(rng: random.Random) -> Manifest:
     return {"labelSelector": selector, "topologyKey": rng.choice([HOSTNAME, ZONE])}
 
 
+def _requirement(rng: random.Random) -> Manifest:
+    operator = rng.choice(["In", "In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"])
+    match operator:
+        case "In" | "NotIn":
+            key, values = rng.choice(["disk", ZONE]), rng.choice([["a"], ["c", "ssd"]])
+        case "Gt" | "Lt":
+            key, values = "cores", [rng.choice(["4", "8"])]
+        case _:
+            key, values = rng.choice(["disk", "cores"]), []
+    return {"key": key, "operator": operator} | ({"values": values} if values else {})
+
+
 def asked(rng: random.Random) -> Manifest:
     """A pod with some wishes."""
     spec: Manifest = {
@@ -124,8 +138,9 @@ def asked(rng: random.Random) -> Manifest:
             spec["nodeSelector"][ZONE] = rng.choice("abc")
     affinity: Manifest = {}
     if wish(0.2):
-        one = {"key": rng.choice(["disk", ZONE]), "operator": rng.choice(["In", "NotIn"])}
-        terms = [{"matchExpressions": [one | {"values": rng.choice([["a"], ["c", "ssd"]])}]}]
+        terms = [{"matchExpressions": [_requirement(rng)]} for _ in range(rng.choice([1, 1, 2]))]
+        if wish(0.3):
+            terms[0]["matchExpressions"].append(_requirement(rng))
         affinity["nodeAffinity"] = {REQUIRED: {"nodeSelectorTerms": terms}}
     for part in ("podAffinity", "podAntiAffinity"):
         if wish(0.15):
@@ -140,6 +155,7 @@ def asked(rng: random.Random) -> Manifest:
                 "whenUnsatisfiable": "DoNotSchedule",
                 "labelSelector": {"matchLabels": {"app": "web"}},
             }
+            | rng.choice([{}, {}, {"nodeTaintsPolicy": "Honor"}, {"minDomains": 3}])
         ]
     if wish(0.1):
         spec["schedulingGates"] = [{"name": f"g{n}"} for n in range(rng.randint(1, 2))]
@@ -278,8 +294,13 @@ def _selected(pod: Manifest) -> Iterator[tuple[str, str]]:
     nodes = pod["spec"].get("affinity", {}).get("nodeAffinity", {}).get(REQUIRED, {})
     for term in nodes.get("nodeSelectorTerms", ()):
         for each in term["matchExpressions"]:
-            if each["operator"] == "In":
-                yield each["key"], each["values"][0]
+            for value in {
+                "In": each.get("values"),
+                "Gt": ["5", "9"],
+                "Lt": ["3", "7"],
+                "Exists": [""],
+            }.get(each["operator"]) or ():
+                yield each["key"], value
 
 
 def _of_the_pod(found: Manifest, pod: Manifest) -> Iterator[tuple[str, Manifest]]:

@@ -122,7 +122,7 @@ class Advice:
                     continue
                 left.append((together, wide.failed))
                 if wide.failed is not None:
-                    trials += one.apart(wide.failed, state.table)
+                    trials += one.apart(self._widened(together), wide.failed, state.table)
         return left
 
     def _widened(self, remedies: _Remedies) -> ChangeTrial:

@@ -14,11 +14,11 @@ from app.framework.diagnosis import Diagnosis
 from app.model.objects import Affinity, Container, Node, PodAffinity, PodSpec, Taint, Toleration
 from app.model.pod import Pod, PodTemplate
 from app.model.requests import CPU, MEMORY, exact, is_extended, pod_requests, to_units
-from app.model.selectors import OPERATORS, Labels, Requirement, compile_selector
+from app.model.selectors import OPERATORS, Labels, Requirement, compile_selector, parse_int64
 from app.model.status import Status
 from app.plugins.helpers.tolerations import DO_NOT_SCHEDULE, UNSCHEDULABLE_TAINT, tolerated
 from app.state.columns.arrays import Rows
-from app.state.columns.terms import parse_terms
+from app.state.columns.terms import AffinityTerm, parse_terms
 from app.state.scheduler_state import SchedulerState
 from app.state.table import NodeTable
 from app.wire.whatif_v1 import EvictedPod, PodChange
@@ -90,9 +90,11 @@ class Remedy:
         del spot
         return self.wide(trial)
 
-    def apart(self, diagnosis: Diagnosis, table: NodeTable) -> Iterable["Remedy"]:
-        """Remedies that may help although this one, made widely, failed for these reasons."""
-        del diagnosis, table
+    def apart(
+        self, trial: ChangeTrial, diagnosis: Diagnosis, table: NodeTable
+    ) -> Iterable["Remedy"]:
+        """Remedies that may help although this one, made widely in the trial, failed for these reasons."""
+        del trial, diagnosis, table
         return ()
 
 
@@ -175,14 +177,14 @@ class _OfNodes(Remedy):
         changes = (*trial.changes, self._change(spot.node))
         return msgspec.structs.replace(trial, nodes=nodes, changes=changes)
 
-    def apart(self, diagnosis: Diagnosis, table: NodeTable) -> Iterator[Remedy]:
+    def apart(self, trial: ChangeTrial, diagnosis: Diagnosis, table: NodeTable) -> Iterator[Remedy]:
         """The change of one node each: with it everywhere, pods must also spread over nodes that take none."""
-        if len(self._nodes) < 2:
+        if len(self._nodes) < 2 or not any(_spreading(trial.pod.spec)):
             return
         names = [
             table.names[row]
             for status, rows in _reasons(diagnosis)
-            if status.plugin == "PodTopologySpread"
+            if status.plugin in _BY_PODS
             for row in rows.tolist()
         ]
         for name in [name for name in names if name in self._nodes][:_MOST_APART]:
@@ -342,35 +344,10 @@ def _rank(remedy: Remedy) -> int:
 
 
 def _clearings(trial: ChangeTrial, state: SchedulerState) -> Iterator[Remedy | None]:
-    """The pods that keep this one away by anti-affinity or spreading: one remedy for each node."""
-    pod, namespaces = trial.pod, state.cluster.namespaces
-
-    def labels_of(namespace: str) -> Labels:
-        found = namespaces.get(namespace)
-        return {} if found is None else found.labels
-
-    own = parse_terms(pod.spec.affinity, pod.namespace).required_anti_affinity
-    spreads = [
-        compile_selector(each.label_selector)
-        for each in pod.spec.topology_spread_constraints or ()
-        if each.when_unsatisfiable == "DoNotSchedule"
-    ]
-
-    if not own and not spreads and not len(state.table.terms):
+    """Evictions that may let the pod go to other nodes: one remedy for each node."""
+    is_in_the_way = _in_the_way(trial.pod, state)
+    if is_in_the_way is None:
         return
-
-    def is_in_the_way(other: Pod) -> bool:
-        labels = labels_of(other.namespace)
-        if any(term.matches(other.namespace, labels, other.labels) for term in own):
-            return True
-        if other.namespace == pod.namespace and any(s.matches(other.labels) for s in spreads):
-            return True
-        if not other.template.has_affinity:
-            return False
-        theirs = parse_terms(other.spec.affinity, other.namespace).required_anti_affinity
-        labels = labels_of(pod.namespace)
-        return any(term.matches(pod.namespace, labels, pod.labels) for term in theirs)
-
     found: dict[str, list[Pod]] = {}
     for number, other in enumerate(state.cache):
         if number % 64 == 0:
@@ -381,6 +358,46 @@ def _clearings(trial: ChangeTrial, state: SchedulerState) -> Iterator[Remedy | N
             found.setdefault(other.node_name, []).append(other)
     for node, pods in sorted(found.items(), key=lambda each: len(each[1]))[:_MOST_CLEARED]:
         yield Clearing(node, pods)
+
+
+def _in_the_way(pod: Pod, state: SchedulerState) -> Callable[[Pod], bool] | None:
+    """Whether another pod keeps this one away by anti-affinity or spreading; None if no pod does.
+
+    So do those that it must be near: without them, a pod that its own terms match may go anywhere.
+    """
+
+    def labels_of(namespace: str) -> Labels:
+        found = state.cluster.namespaces.get(namespace)
+        return {} if found is None else found.labels
+
+    def matches(term: AffinityTerm, other: Pod) -> bool:
+        return term.matches(other.namespace, labels_of(other.namespace), other.labels)
+
+    terms = parse_terms(pod.spec.affinity, pod.namespace)
+    apart, near = terms.required_anti_affinity, terms.required_affinity
+    if not all(matches(term, pod) for term in near):
+        near = ()
+    spreads = [
+        compile_selector(each.label_selector)
+        for each in pod.spec.topology_spread_constraints or ()
+        if each.when_unsatisfiable == "DoNotSchedule"
+    ]
+    if not apart and not near and not spreads and not len(state.table.terms):
+        return None
+
+    def is_in_the_way(other: Pod) -> bool:
+        if any(matches(term, other) for term in apart):
+            return True
+        if near and all(matches(term, other) for term in near):
+            return True
+        if other.namespace == pod.namespace and any(s.matches(other.labels) for s in spreads):
+            return True
+        if not other.template.has_affinity:
+            return False
+        theirs = parse_terms(other.spec.affinity, other.namespace).required_anti_affinity
+        return any(matches(term, pod) for term in theirs)
+
+    return is_in_the_way
 
 
 def _gates(spec: PodSpec) -> Iterator[Remedy]:
@@ -487,20 +504,21 @@ def _labels(spec: PodSpec, nodes: Sequence[Node], trial: ChangeTrial) -> Iterato
             yield None
         labels = trial.nodes.get(node.name, node).labels
         for way in ways:
-            missing = [
-                each
-                for each in way
-                if not OPERATORS[each.operator](labels, each.key, each.values or ())
-            ]
-            if len(missing) != 1 or missing[0].key in labels:
+            missing = {each.key for each in way if not _holds(each, labels)}
+            if len(missing) != 1 or not missing.isdisjoint(labels):
                 continue
-            one = missing[0]
-            if one.operator in {"In", "Exists"} and (
-                len(lacking) < _MOST_LABELS or (one.key, _value(one)) in lacking
-            ):
-                lacking.setdefault((one.key, _value(one)), []).append(node)
+            [key] = missing
+            value = _value([each for each in way if each.key == key])
+            if value is None:
+                continue
+            if len(lacking) < _MOST_LABELS or (key, value) in lacking:
+                lacking.setdefault((key, value), []).append(node)
     for (key, value), some in lacking.items():
         yield _label(key, value, some)
+
+
+def _holds(requirement: Requirement, labels: Labels) -> bool:
+    return OPERATORS[requirement.operator](labels, requirement.key, requirement.values or ())
 
 
 def _ways(spec: PodSpec) -> Iterator[list[Requirement]]:
@@ -518,8 +536,27 @@ def _ways(spec: PodSpec) -> Iterator[list[Requirement]]:
             yield [*always, *(term.match_expressions or ())]
 
 
-def _value(requirement: Requirement) -> str:
-    return (requirement.values or ("",))[0]
+def _value(requirements: Sequence[Requirement]) -> str | None:
+    """A value of the label that all these requirements have as their key; None if none is found."""
+    named: list[str] = []
+    for each in requirements:
+        match each.operator:
+            case "In":
+                named += each.values or ()
+            case "Gt" | "Lt":
+                step = 1 if each.operator == "Gt" else -1
+                numbers = map(parse_int64, each.values or ())
+                named += [str(number + step) for number in numbers if number is not None]
+            case _:
+                pass
+    return next(
+        (
+            value
+            for value in (*named, "")
+            if all(_holds(each, {each.key: value}) for each in requirements)
+        ),
+        None,
+    )
 
 
 def _label(key: str, value: str, nodes: Sequence[Node]) -> Remedy:

@@ -83,6 +83,70 @@ async def test_a_label_of_one_node_or_less_to_select():
         ]
 
 
+@pytest.mark.parametrize(
+    ("requirement", "label"),
+    [
+        ({"operator": "In", "values": ["hdd", "ssd"]}, "disk=ssd"),
+        ({"operator": "NotIn", "values": ["hdd"]}, "disk=ssd"),
+        ({"operator": "NotIn", "values": ["ssd"]}, ""),
+    ],
+)
+async def test_one_label_that_meets_all_that_is_said_of_its_key(requirement, label):
+    terms = [{"matchExpressions": [{"key": "disk", **requirement}]}]
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    async with asking("a") as world:
+        asked = pod(nodeSelector={"disk": "ssd"}, affinity={"nodeAffinity": required})
+        found = [texts for texts, _ in told(await why(world, asked))]
+        assert ([f"label node a {label}"] in found) is bool(label)
+
+
+async def test_a_number_as_a_label():
+    terms = [{"matchExpressions": [{"key": "cores", "operator": "Gt", "values": ["8"]}]}]
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    async with asking("a") as world:
+        row = await why(world, pod(affinity={"nodeAffinity": required}))
+        assert told(row)[0] == (["label node a cores=9"], "a")
+
+
+async def test_a_label_on_one_node_where_all_with_it_would_have_to_share_the_pods():
+    """With the label on b as well, spreading would want the pod there, where it has no room."""
+    constraint = {
+        "maxSkew": 1,
+        "topologyKey": "kubernetes.io/hostname",
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": "web"}},
+    }
+    async with asking() as world:
+        for name in "ab":
+            world.change(Node, None, make_node(name, labels={"kubernetes.io/hostname": name}))
+        bound(world, "p", "a", cpu="1", labels={"app": "web"})
+        bound(world, "q", "b", cpu="4", priority=2_000_000_000)
+        asked = pod(nodeSelector={"disk": "ssd"}, topologySpreadConstraints=[constraint])
+        asked["metadata"]["labels"] = {"app": "web"}
+        assert (["label node a disk=ssd"], "a") in told(await why(world, asked))
+
+
+async def test_a_pod_of_the_system_does_not_keep_others_from_being_evicted():
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    selector = {"labelSelector": {"matchLabels": {"app": "db"}}}
+    near = {"podAffinity": {required: [selector | {"topologyKey": "kubernetes.io/hostname"}]}}
+    everyone = {"labelSelector": {}}
+    in_zone = {"podAntiAffinity": {required: [everyone | {"topologyKey": "zone"}]}}
+    on_node = {
+        "podAntiAffinity": {required: [everyone | {"topologyKey": "kubernetes.io/hostname"}]}
+    }
+    async with asking() as world:
+        for name in "ab":
+            world.change(
+                Node, None, make_node(name, labels={"zone": "z", "kubernetes.io/hostname": name})
+            )
+        bound(world, "other", "a", cpu="1", affinity=in_zone)
+        bound(world, "system", "a", priority=2_000_000_000, affinity=on_node)
+        bound(world, "db", "b", cpu="1", labels={"app": "db"})
+        row = await why(world, pod(affinity=near))
+        assert (["evict default/other from node a"], "b") in told(row)
+
+
 async def test_two_changes_where_one_is_not_enough():
     async with asking() as world:
         taints = [{"key": key, "effect": "NoSchedule"} for key in ("one", "two")]
