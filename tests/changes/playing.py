@@ -42,6 +42,13 @@ def cluster(rng: random.Random) -> Manifest:
     """Manifests of nodes, running pods and budgets."""
     nodes = [_node(rng, f"n{number}") for number in range(rng.randint(2, 7))]
     pods = [_running(rng, f"p{number}", rng.choice(nodes)) for number in range(rng.randint(0, 14))]
+    taken = set()
+    for pod in pods:  # no node runs two pods with the same host port
+        [container] = pod["spec"]["containers"]
+        held = [(pod["spec"]["nodeName"], port["hostPort"]) for port in container.get("ports", ())]
+        if not taken.isdisjoint(held):
+            del container["ports"]
+        taken.update(held)
     budget = {
         "metadata": {"name": "budget", "namespace": "default"},
         "spec": {"selector": {"matchLabels": {"app": "web"}}},
