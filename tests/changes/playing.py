@@ -376,7 +376,16 @@ async def play(seed: int) -> Counter[str]:
         if not row.node:
             break
     counts: Counter[str] = Counter(pods=1)
+    sets = [frozenset(change.text for change in each.changes) for each in row.suggestions]
+    if len(sets) != len(set(sets)):
+        raise WrongSuggestionError(f"told twice: {sets}")
     for suggestion in row.suggestions:
+        evictions = [change for change in suggestion.changes if change.evict]
+        nodes = [change.node for change in evictions]
+        if len(nodes) != len(set(nodes)) or any(
+            pod.node != change.node for change in evictions for pod in change.evict
+        ):
+            raise WrongSuggestionError(f"not one eviction for each node: {evictions}")
         after, changed = carried_out(found, pod, suggestion.changes)
         told = [each.text for each in suggestion.changes]
         if not await node_of(after, changed):

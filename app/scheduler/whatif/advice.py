@@ -223,14 +223,15 @@ class Advice:
         """Tells the changes if they are enough when they are as small as the node allows."""
         trial = ChangeTrial(self._pod)
         for remedy in remedies:
-            trial = remedy.narrow(trial, spot)
-        if not trial.changes or len(trial.changes) < len(remedies):
-            return  # a smaller set was tried before
+            narrower = remedy.narrow(trial, spot)
+            if narrower is trial:
+                return  # a smaller set was tried before
+            trial = narrower
         enough = await self._made(trial)
         for remedy in remedies if enough else ():
             if isinstance(remedy, Clearing):
                 trial, enough = await self._with_fewer_victims(trial, remedy, enough)
-        if enough:
+        if enough and _texts(enough) not in map(_texts, self.found):
             self.found.append(enough)
 
     async def _made(self, trial: ChangeTrial) -> Suggestion | None:
@@ -262,6 +263,10 @@ class Advice:
             if fewer is not None and enough is not None:
                 trial, made = fewer, enough
         return trial, made
+
+
+def _texts(suggestion: Suggestion) -> set[str]:
+    return {change.text for change in suggestion.changes}
 
 
 def _requests(remedies: _Remedies) -> list[str]:

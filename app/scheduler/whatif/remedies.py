@@ -207,7 +207,7 @@ class SuggestedEviction(Remedy):
 
     def narrow(self, trial: ChangeTrial, spot: Spot) -> ChangeTrial:
         """See Remedy."""
-        return _evicting(trial, spot.node, spot.victims)
+        return _evicting(trial, spot.victims) if spot.victims else trial
 
 
 class Clearing(Remedy):
@@ -225,35 +225,28 @@ class Clearing(Remedy):
     def narrow(self, trial: ChangeTrial, spot: Spot) -> ChangeTrial:
         """See Remedy."""
         del spot
-        return _evicting(trial, self._node, self.pods)
+        return _evicting(trial, self.pods)
 
     def without(self, trial: ChangeTrial, pod: Pod) -> ChangeTrial | None:
         """The narrow trial in which this pod stays; None if it is the only one that goes."""
-        [own] = [
-            each for each in trial.changes if each.kind == "eviction" and each.node == self._node
-        ]
         left = tuple(each for each in trial.gone if each.uid != pod.uid)
         here = [each for each in left if each.node_name == self._node]
-        if not here:
-            return None
         others = tuple(each for each in left if each.node_name != self._node)
-        changes = tuple(each for each in trial.changes if each is not own)
-        base = msgspec.structs.replace(trial, gone=others, changes=changes)
-        return _evicting(base, self._node, here)
+        return _evicting(msgspec.structs.replace(trial, gone=others), here) if here else None
 
 
-def _evicting(trial: ChangeTrial, node: str, pods: Sequence[Pod]) -> ChangeTrial:
-    shown = ", ".join(pod.key for pod in pods[:3])
-    more = f" and {len(pods) - 3} more" if len(pods) > 3 else ""
-    change = PodChange(
-        "eviction",
-        f"evict {shown}{more} from node {node}",
-        node=node,
-        evict=list(map(evicted, pods)),
-    )
-    return msgspec.structs.replace(
-        trial, gone=(*trial.gone, *pods), changes=(*trial.changes, change)
-    )
+def _evicting(trial: ChangeTrial, pods: Sequence[Pod]) -> ChangeTrial:
+    """The trial in which these pods go as well: one change for each node, with those of it that already go."""
+    gone = (*trial.gone, *pods)
+    nodes = dict.fromkeys(pod.node_name for pod in pods)
+    changes = [e for e in trial.changes if e.kind != "eviction" or e.node not in nodes]
+    for node in nodes:
+        here = [pod for pod in gone if pod.node_name == node]
+        shown = ", ".join(pod.key for pod in here[:3])
+        more = f" and {len(here) - 3} more" if len(here) > 3 else ""
+        text = f"evict {shown}{more} from node {node}"
+        changes.append(PodChange("eviction", text, node=node, evict=list(map(evicted, here))))
+    return msgspec.structs.replace(trial, gone=gone, changes=tuple(changes))
 
 
 def evicted(pod: Pod) -> EvictedPod:
