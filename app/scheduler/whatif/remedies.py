@@ -102,7 +102,7 @@ class _OfPod(Remedy):
     """A change of the pod's spec."""
 
     def __init__(self, rank: int, change: PodChange, edit: Callable[[PodSpec], PodSpec]) -> None:
-        super().__init__(rank, change.text)
+        super().__init__(rank, change.text, change.patch[0]["path"])
         self._change: Final = change
         self._edit: Final = edit
 
@@ -567,12 +567,14 @@ def _label(key: str, value: str, nodes: Sequence[Node]) -> Remedy:
 def _ports(spec: PodSpec) -> Iterator[Remedy]:
     for part, containers in _parts(spec):
         for number, container in enumerate(containers):
+            if part == "initContainers" and container.restart_policy != "Always":
+                continue  # its ports do not count
             for at, port in enumerate(container.ports or ()):
                 if port.host_port > 0:
-                    yield _port(part, number, at, port.host_port)
+                    yield _port(part, number, at, container.name, port.host_port)
 
 
-def _port(part: str, number: int, at: int, host_port: int) -> Remedy:
+def _port(part: str, number: int, at: int, name: str, host_port: int) -> Remedy:
     def edit(spec: PodSpec) -> PodSpec:
         container = _containers(spec, part)[number]
         ports = list(container.ports or ())
@@ -581,8 +583,9 @@ def _port(part: str, number: int, at: int, host_port: int) -> Remedy:
             spec, part, number, msgspec.structs.replace(container, ports=tuple(ports))
         )
 
+    text = f"do without host port {host_port} of container {name}"
     patch = [_remove("spec", part, number, "ports", at, "hostPort")]
-    return _OfPod(7, PodChange("hostPort", f"do without host port {host_port}", patch=patch), edit)
+    return _OfPod(7, PodChange("hostPort", text, patch=patch), edit)
 
 
 def _spreading(spec: PodSpec) -> Iterator[Remedy]:

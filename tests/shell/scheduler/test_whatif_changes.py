@@ -147,6 +147,21 @@ async def test_a_pod_of_the_system_does_not_keep_others_from_being_evicted():
         assert (["evict default/other from node a"], "b") in told(row)
 
 
+async def test_a_host_port_that_an_init_container_names_as_well():
+    async with asking("a") as world:
+        ports = [{"hostPort": 80, "containerPort": 80}]
+        bound(world, "p", "a", containers=[{**box(cpu="1"), "ports": ports}])
+        row = await why(
+            world,
+            pod(
+                containers=[{**box(cpu="1"), "ports": ports}],
+                initContainers=[{**box(cpu="1"), "name": "early", "ports": ports}],
+            ),
+        )
+        assert (["do without host port 80 of container main"], "a") in told(row)
+        assert not any("early" in text for texts, _ in told(row) for text in texts)
+
+
 async def test_two_changes_where_one_is_not_enough():
     async with asking() as world:
         taints = [{"key": key, "effect": "NoSchedule"} for key in ("one", "two")]
