@@ -82,6 +82,11 @@ class Signature(msgspec.Struct, frozen=True):
     surroundings: tuple[int, int]
     #: The plugins to score with besides those of the memo.
     scorers: Scorers
+    #: The pod, and what its PreFilter and PreScore left: both hold for its replicas (see SteadySkip).
+    pod: Pod
+    state: CycleState
+    #: The names of the plugins that are skipped at Filter.
+    skipped: frozenset[str]
 
 
 class Attempt:
@@ -188,19 +193,23 @@ class Attempt:
     @property
     def signature(self) -> Signature | None:
         """The pod's signature, after ``rank``; None if it has none."""
-        if self._steady is None or self._scorers is None:
+        if self._steady is None or self._scorers is None or self._filtered is None:
             return None
-        return Signature(self.memo, self._steady, self._scorers)
+        left, skipped = self.state.copy(), self._filtered.skipped
+        return Signature(self.memo, self._steady, self._scorers, self.pod, left, skipped)
 
     def has_signature(self, other: Signature, rows: Rows) -> bool:
         """Whether the pod has the signature of an earlier attempt, which has found ``rows``.
 
         If so, ``find`` and ``rank`` would say the same, but for rows that have changed since, and ``still_fits`` and
-        ``choose`` can be called without them. Runs PreFilter and PreScore. Raises Unfit, NoNodesError, SchedulingError.
+        ``choose`` can be called without them. Runs PreFilter and PreScore for a pod that is no replica of the earlier
+        one. Raises Unfit, NoNodesError, SchedulingError.
         """
         if other.memo is not self.memo or self._nominated_node or self.within is not None:
             return False
         pod = self._begin()
+        if self._is_like(other):
+            return True
         before = self._pre_filter()
         self._note_steady(before, self._nominated(pod))
         if self._steady != other.surroundings or self.memo is not other.memo:
@@ -208,6 +217,18 @@ class Attempt:
             return False
         self._pre_score(View(self._table, rows))
         return self._scorers == other.scorers
+
+    def _is_like(self, other: Signature) -> bool:
+        """Whether the pod is a replica of an earlier one in the same surroundings, and goes on from what that one's
+        PreFilter and PreScore left.
+        """
+        same = self._table.surroundings == other.surroundings and self.memo is other.memo
+        if not same or not self.pod.is_replica_of(other.pod) or self._nominated(self.pod):
+            return False
+        self.state = CycleState(other.state)
+        self._steady, self._scorers = other.surroundings, other.scorers
+        self.framework.participation.filtered(other.skipped)
+        return True
 
     def _begin(self) -> Pod:
         """Starts with the current version of the pod. Raises NoNodesError."""

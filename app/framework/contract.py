@@ -378,8 +378,11 @@ class _Checks:
                 raise _Broken(f"only_narrows is true, but a pod added to {name} makes it feasible")
 
     def _check_steady(self, plugin: SteadySkip, pod: Pod) -> None:
-        """A skipped pod is skipped beside a plain pod with its labels, too."""
+        """A skipped pod is skipped beside a plain pod with its labels, too, and so is a replica of it."""
         before = self._skips(plugin, pod)
+        replica = msgspec.structs.replace(pod, name=f"{pod.name}-replica", uid="replica")
+        for method in before - self._skips(plugin, replica):
+            self._fault(f"{method} skips a pod, but no replica of it")
         for row in self._table.live_rows()[:1].tolist():
             guest = msgspec.structs.replace(
                 pod, name="guest", uid="guest", template=PodTemplate(PodSpec())

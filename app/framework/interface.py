@@ -69,6 +69,12 @@ class CycleState:
         self._data: dict[Hashable, Any] = {}
         self._parent: Final = parent
 
+    def copy(self) -> "CycleState":
+        """The same data, with the same parent; what is written to either later is not in the other."""
+        copied = CycleState(self._parent)
+        copied._data.update(self._data)
+        return copied
+
     def write(self, key: Hashable, value: Any) -> None:
         """Stores a value under a key."""
         self._data[key] = value

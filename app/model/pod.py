@@ -217,6 +217,19 @@ class Pod(msgspec.Struct, frozen=True, eq=False, gc=False):
             and self.resources == earlier.resources
         )
 
+    def is_replica_of(self, other: "Pod") -> bool:
+        """Whether the pods differ in nothing but what tells replicas of one workload apart: name, times and status.
+
+        Compares template, namespace, labels, controller, and group.
+        """
+        return (
+            self.template is other.template
+            and self.labels is other.labels
+            and self.namespace == other.namespace
+            and self.owner == other.owner
+            and self.pod_group_name == other.pod_group_name
+        )
+
     def condition(self, kind: str) -> PodCondition | None:
         """The first condition of this type."""
         return next((c for c in self.conditions if c.type == kind), None)

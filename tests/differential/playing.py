@@ -267,7 +267,8 @@ class Sequence:
         self._equal("late", pod, self._fitting(attempt), expected)
         if signature is None:
             return
-        labels = type(pod.labels)(self._rng.choice(objects.LABELS))
+        replica = self._rng.random() < 0.5
+        labels = pod.labels if replica else type(pod.labels)(self._rng.choice(objects.LABELS))
         other = msgspec.structs.replace(pod, labels=labels, uid="follower", name="follower")
         follower = _attempt(self._live, other)
         try:

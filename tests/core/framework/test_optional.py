@@ -136,6 +136,13 @@ class SkipsWhileEmpty(SteadySkip, Near):
         return self.pre_filter(_state, _pod)
 
 
+class SkipsByName(SteadySkip, Near):
+    """Applies to the pods that are named like replicas."""
+
+    def pre_filter(self, _state, pod):
+        return SUCCESS if pod.name.endswith("-replica") else SKIP
+
+
 @pytest.mark.parametrize(
     ("kind", "fault"),
     [
@@ -147,6 +154,7 @@ class SkipsWhileEmpty(SteadySkip, Near):
         (Attracted, "only_narrows is true, but a pod added to a makes it feasible"),
         (SkipsWhileEmpty, "pre_filter skips a pod that it does not skip beside a plain pod"),
         (SkipsWhileEmpty, "pre_score skips a pod that it does not skip beside a plain pod"),
+        (SkipsByName, "pre_filter skips a pod, but no replica of it"),
     ],
 )
 def test_a_promise_that_is_not_kept_is_found(kind, fault):

@@ -16,8 +16,9 @@ from app.framework import classes
 from app.framework.interface import NodeLocal
 from app.framework.ranking import INFEASIBLE, Ranking
 from app.framework.runner import Framework
+from app.framework.scoring import ScorePoints
 from app.framework.testing import make_node
-from app.model.objects import Node, PodSpec, Service
+from app.model.objects import Node, OwnerReference, PodSpec, Service
 from app.model.pod import LabelSet, Pod, make_pod
 from app.state.nominations import PodsByRow
 from app.state.scheduler_state import Change
@@ -362,6 +363,45 @@ def test_a_late_decision_calls_plugins_again_only_if_its_surroundings_have_chang
     cluster.still_fitting(waiting)
     assert called.counts() != before
     cluster.hear()
+
+
+@pytest.mark.parametrize(
+    ("other", "calls"),
+    [
+        ({"name": "other", "uid": "other"}, False),
+        ({"labels": LabelSet(LABELS)}, True),
+        ({"namespace": "other"}, True),
+        ({"owner": OwnerReference("apps/v1", "ReplicaSet", "other")}, True),
+        ({"pod_group_name": "other"}, True),
+    ],
+)
+def test_plugins_are_not_called_again_for_replicas(other, calls, monkeypatch):
+    cluster = History()
+    cluster.ask(1, 1)
+    [(earlier, rows, signature, _)] = cluster.waiting
+    called = []
+    for owner, name in ((Framework, "pre_filter"), (ScorePoints, "pre_score")):
+        run = getattr(owner, name)
+        monkeypatch.setattr(owner, name, lambda *a, run=run: called.append(run) or run(*a))
+    replica = msgspec.structs.replace(earlier.pod, **other)
+    counts = cluster.full.framework.participation.counts()
+    assert cluster._attempt(replica, 1).has_signature(signature, rows)
+    assert bool(called) == calls
+    assert cluster.full.framework.participation.counts() != counts
+
+
+def test_what_plugins_left_for_a_replica_is_not_shared_with_it():
+    cluster = History()
+    cluster.ask(1, 1)
+    [(earlier, rows, signature, _)] = cluster.waiting
+    replica = cluster._attempt(earlier.pod, 1)
+    assert replica.has_signature(signature, rows)
+    earlier.state.write("reserved", 1)
+    replica.state.write("reserved too", 2)
+    assert replica.state.get("reserved") is None
+    assert cluster._attempt(earlier.pod, 1).has_signature(signature, rows)
+    assert signature.state.get("reserved too") is None
+    assert replica.state.get("DynamicResources", 1) is None
 
 
 @pytest.mark.parametrize("preferring_caches", [22, 23])
