@@ -261,12 +261,19 @@ class Attempt:
             return rows[position : position + 1]
         return rows
 
+    def fits_at_once(self, rows: Rows) -> Mask | None:
+        """``still_fits`` from what is kept for the pod's template; None if that does not suffice. Raises
+        SchedulingError.
+        """
+        if not self._is_steady():
+            return None
+        return self.framework.fits_still(rows, self.pod, self.memo)
+
     def still_fits(self, rows: Rows) -> Mask:
         """bool[len(rows)]: whether the rows are feasible, as for ``find``, which raises the same."""
-        if self._is_steady():
-            still = self.framework.fits_still(rows, self.pod, self.memo)
-            if still is not None:
-                return still
+        still = self.fits_at_once(rows)
+        if still is not None:
+            return still
         outcome = self._judge()
         fits: Mask = (outcome.plugin[rows] == NONE) & outcome.considered[rows]
         return fits
@@ -400,8 +407,8 @@ def feasible_nodes_to_find(nodes: int, percentage: int) -> int:
 
 def best(totals: Int64, rng: np.random.Generator) -> int:
     """The position of the highest total; a random one of equals. ``totals`` must not be empty."""
-    winners = (totals == totals[totals.argmax()]).nonzero()[0]
-    return int(winners[0] if len(winners) == 1 else winners[int(rng.random() * len(winners))])
+    winners = (totals == totals.item(totals.argmax())).nonzero()[0]
+    return int(winners.item(0 if len(winners) == 1 else int(rng.random() * len(winners))))
 
 
 def best_first(rows: Rows, totals: Int64, limit: int, rng: np.random.Generator) -> Rows:

@@ -33,7 +33,7 @@ from app.state.nominations import PodsByRow
 from app.state.table import NodeTable
 from app.state.view import View, dry_run_with
 
-#: Up to this many rows are ranked one by one, which is faster than array calls.
+#: Up to this many rows are looked at one by one, which is faster than array calls.
 _FEW_ROWS: Final = 4
 
 _NO_CHANGE: Final = (np.zeros(0, np.intp), None)
@@ -153,14 +153,20 @@ def check_scores(name: str, scores: Int64) -> None:
     if getattr(scores, "dtype", None) != _INT64:
         kind = getattr(scores, "dtype", type(scores).__name__)
         raise SchedulingError(f'running "{name}" score plugin: scores must be int64, not {kind}')
-    # One comparison for both limits: as unsigned integers, negative scores are large.
-    unsigned = scores.view(np.uint64)
-    if len(scores) and unsigned.item(unsigned.argmax()) > MAX_NODE_SCORE:
+    if not _within_limits(scores):
         wrong = scores[(scores < 0) | (scores > MAX_NODE_SCORE)][0]
         raise SchedulingError(
             f'applying score defaultWeights on Score plugins: plugin "{name}" returns an invalid score {wrong}, '
             f"it should in the range of [0, {MAX_NODE_SCORE}] after normalizing"
         )
+
+
+def _within_limits(scores: Int64) -> bool:
+    if len(scores) <= _FEW_ROWS:
+        return not any(score < 0 or score > MAX_NODE_SCORE for score in scores.tolist())
+    # One comparison for both limits: as unsigned integers, negative scores are large.
+    unsigned = scores.view(np.uint64)
+    return unsigned.item(unsigned.argmax()) <= MAX_NODE_SCORE
 
 
 def _same_columns(some: Columns, others: Columns) -> bool:
@@ -258,6 +264,8 @@ class NodeLocalMemo:
         self.named_nodes = False
         self.active_filters: Sequence[tuple[int, AnyPlugin]] = ()
         self.active_scores: Sequence[Scorer] | None = None
+        #: Their names.
+        self.scored_by: tuple[str, ...] = ()
         self._ranking = plugins.no_ranking
         self._ranked_at = -1
         self._ranked_with: Columns = ()
@@ -407,15 +415,15 @@ class NodeLocalMemo:
 
     def _refresh_scores(self, pod: Pod, view: View) -> None:
         watch = self.plugins.watch
-        total = np.zeros(view.n, np.int64)
+        total: Int64 | int = 0
         for number, scorer in enumerate(self.active_scores or ()):
             judge = watch.one(scorer.plugin) if watch.sampling else scorer.plugin
             scores = judge.score(self.state, pod, view)
             if scorer.normalizes:
-                total += self._keep_raw(number, scores, view, scorer.zero)
+                total = total + self._keep_raw(number, scores, view, scorer.zero)
             elif scores is not None:
                 check_scores(scorer.plugin.NAME, scores)
-                total += weighted(scores, scorer.weight)
+                total = total + weighted(scores, scorer.weight)
         self._total[view.at] = total
 
     def _keep_raw(self, number: int, scores: Int64 | None, view: View, constant: int | None) -> int:

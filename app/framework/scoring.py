@@ -88,11 +88,12 @@ class ScorePoints:
                 if scorer.applies_to(pod.template)
                 and self._run_pre_score(local.state, pod, scorer.pre_score, view)
             ]
+            local.scored_by = tuple([scorer.plugin.NAME for scorer in local.active_scores])
 
     def count(self, local: NodeLocalMemo, wide: Scorers) -> None:
         """Counts an attempt that was scored by these plugins and the kept ones."""
-        active = local.active_scores or ()
-        self._participation.scored(tuple([s.plugin.NAME for s in (*active, *wide)]))
+        others = tuple([scorer.plugin.NAME for scorer in wide]) if wide else ()
+        self._participation.scored(local.scored_by + others)
 
     def _score_all(
         self, state: CycleState, pod: Pod, memo: TemplateMemo, view: View, wide: Scorers

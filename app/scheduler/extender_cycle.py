@@ -369,9 +369,16 @@ class ExtenderCycle:
         extra = None
         if len(survivors) > 1:
             extra = await self._chain.prioritize(result.args, known)
-        rows, fits = await drive(
-            paused(attempt, lambda: self._still_fitting(attempt, survivors, candidates))
-        )
+        rows = self._rows(survivors, candidates)
+        at_once = attempt.fits_at_once(rows)
+        if at_once is not None:
+            fits = at_once
+        else:
+            rows, fits = await drive(
+                paused(attempt, lambda: self._still_fitting(attempt, survivors, candidates))
+            )
+        if rows is not candidates.rows:
+            fits &= rows >= 0
         left = int(np.count_nonzero(fits))
         if not left:
             self._warn_choosers(candidates, survivors, rejected_by)
@@ -385,10 +392,9 @@ class ExtenderCycle:
     def _still_fitting(
         self, attempt: Attempt, survivors: list[str], candidates: _Candidates
     ) -> tuple[Rows, Mask]:
-        """The rows of the survivors, and whether each still fits, both as the table is now."""
+        """The rows of the survivors (-1: none), and whether each still fits, both as the table is now."""
         rows = self._rows(survivors, candidates)
-        fits = attempt.still_fits(rows)
-        return rows, fits if rows is candidates.rows else (rows >= 0) & fits
+        return rows, attempt.still_fits(rows)
 
     def _warn_choosers(
         self, candidates: _Candidates, survivors: list[str], rejected_by: Sequence[str]

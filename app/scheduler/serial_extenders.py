@@ -143,11 +143,12 @@ class SerialGate:
 
         A pod that has to wait, or a group, is not overtaken by later pods that need the same extender.
         """
-        closed = self._serial & self._attempts.keys()
         now = self._now()
         left = {places: places.left(now) for places in self._places}
-        if room and not closed and min(left.values(), default=1) > 0:
+        waits = not self._serial.isdisjoint(self._attempts)
+        if room and not waits and min(left.values(), default=1) > 0:
             return None  # the first pod need not wait, and no other one is asked for
+        closed = self._serial & self._attempts.keys()
 
         def admits(queued: QueuedPod) -> bool:
             needed, there = queued.lane & self._serial, self._places_of(queued.lane)
@@ -233,11 +234,13 @@ class SerialGate:
     def end(self, lane: Lane) -> None:
         """An attempt for a pod of this lane has ended."""
         for name in lane:
-            self._attempts[name] -= 1
-            if not self._attempts[name]:
-                del self._attempts[name]
-                if name in self._timers:
-                    self._timers.pop(name).cancel()
+            others = self._attempts[name] - 1
+            if others:
+                self._attempts[name] = others
+                continue
+            del self._attempts[name]
+            if name in self._timers:
+                self._timers.pop(name).cancel()
         now = self._now()
         for places in self._places_of(lane):
             places.give_back(now)
