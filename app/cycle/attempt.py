@@ -16,7 +16,7 @@ import numpy as np
 
 from app.framework.diagnosis import EXTENDER, NONE, Diagnosis, FilterOutcome, Scores
 from app.framework.interface import MAY_PAUSE, CycleState
-from app.framework.memo import FilterPass, TemplateMemo
+from app.framework.memo import FilterPass, Prepared, TemplateMemo
 from app.framework.runner import Framework, PreFilterRejected
 from app.framework.scoring import Scorers
 from app.model.pod import Pod
@@ -82,11 +82,6 @@ class Signature(msgspec.Struct, frozen=True):
     surroundings: tuple[int, int]
     #: The plugins to score with besides those of the memo.
     scorers: Scorers
-    #: The pod, and what its PreFilter and PreScore left: both hold for its replicas (see SteadySkip).
-    pod: Pod
-    state: CycleState
-    #: The names of the plugins that are skipped at Filter.
-    skipped: frozenset[str]
 
 
 class Attempt:
@@ -193,41 +188,44 @@ class Attempt:
     @property
     def signature(self) -> Signature | None:
         """The pod's signature, after ``rank``; None if it has none."""
-        if self._steady is None or self._scorers is None or self._filtered is None:
+        if self._steady is None or self._scorers is None:
             return None
-        left, skipped = self.state.copy(), self._filtered.skipped
-        return Signature(self.memo, self._steady, self._scorers, self.pod, left, skipped)
+        return Signature(self.memo, self._steady, self._scorers)
 
     def has_signature(self, other: Signature, rows: Rows) -> bool:
         """Whether the pod has the signature of an earlier attempt, which has found ``rows``.
 
         If so, ``find`` and ``rank`` would say the same, but for rows that have changed since, and ``still_fits`` and
-        ``choose`` can be called without them. Runs PreFilter and PreScore for a pod that is no replica of the earlier
-        one. Raises Unfit, NoNodesError, SchedulingError.
+        ``choose`` can be called without them. Runs PreFilter and PreScore, unless a replica of the pod was asked in the
+        same surroundings. Raises Unfit, NoNodesError, SchedulingError.
         """
         if other.memo is not self.memo or self._nominated_node or self.within is not None:
             return False
         pod = self._begin()
-        if self._is_like(other):
-            return True
+        nominated = self._nominated(pod)
+        if self.memo is other.memo and not nominated and self._is_prepared(other.surroundings):
+            return self._scorers == other.scorers
         before = self._pre_filter()
-        self._note_steady(before, self._nominated(pod))
+        self._note_steady(before, nominated)
         if self._steady != other.surroundings or self.memo is not other.memo:
             self._prefiltered = before
             return False
         self._pre_score(View(self._table, rows))
+        if self._scorers is not None:
+            prepared = Prepared(self._steady, self.state.copy(), before.skipped, self._scorers)
+            self.memo.keep(pod.kind, prepared)
         return self._scorers == other.scorers
 
-    def _is_like(self, other: Signature) -> bool:
-        """Whether the pod is a replica of an earlier one in the same surroundings, and goes on from what that one's
-        PreFilter and PreScore left.
+    def _is_prepared(self, surroundings: tuple[int, int]) -> bool:
+        """Whether these are the present surroundings, and the pod goes on from what PreFilter and PreScore have left
+        for a replica in them.
         """
-        same = self._table.surroundings == other.surroundings and self.memo is other.memo
-        if not same or not self.pod.is_replica_of(other.pod) or self._nominated(self.pod):
+        known = self.memo.prepared(self.pod.kind)
+        if known is None or not known.surroundings == self._table.surroundings == surroundings:
             return False
-        self.state = CycleState(other.state)
-        self._steady, self._scorers = other.surroundings, other.scorers
-        self.framework.participation.filtered(other.skipped)
+        self.state = CycleState(known.state)
+        self._steady, self._scorers = surroundings, known.scorers
+        self.framework.participation.filtered(known.skipped)
         return True
 
     def _begin(self) -> Pod:

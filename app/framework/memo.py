@@ -36,6 +36,9 @@ from app.state.view import View, dry_run_with
 #: Up to this many rows are looked at one by one, which is faster than array calls.
 _FEW_ROWS: Final = 4
 
+#: Kinds of pods of one template for which something is kept.
+_MOST_KINDS: Final = 64
+
 _NO_CHANGE: Final = (np.zeros(0, np.intp), None)
 #: What there is before arrays are needed: a template that occurs once needs none.
 _NO_VERDICTS: Final = FilterOutcome.of((), 0)
@@ -75,6 +78,22 @@ class FilterPass(msgspec.Struct, gc=False):
     def absent(self) -> Status:
         """The status of the nodes that are not considered."""
         return _ABSENT if self.names is None else _not_named(self.narrowed_by)
+
+
+class Prepared(msgspec.Struct, frozen=True):
+    """What PreFilter and PreScore have led to for a pod, and lead to for its replicas in the same surroundings.
+
+    They leave no plugin that looks across nodes, but those that score; see SteadySkip.
+    """
+
+    #: Of the table (NodeTable.surroundings).
+    surroundings: tuple[int, int]
+    #: What the plugins have written.
+    state: CycleState
+    #: The names of the plugins that are skipped at Filter.
+    skipped: frozenset[str]
+    #: The plugins to score with besides those of the memo.
+    scorers: Sequence[Scorer]
 
 
 @functools.cache
@@ -207,6 +226,8 @@ class TemplateMemo:
             if plugin.NAME not in self._skipped
             and (plugin.NAME in local.pre_filtered or not isinstance(plugin, NodeLocal))
         ]
+        #: By kind of pod (Pod.kind).
+        self._prepared: Final[dict[Hashable, Prepared]] = {}
         #: Whether a ``ranking`` may suffice for the next attempt: it did for the last one, if there was one.
         self.ranks = not local.named_nodes
 
@@ -221,6 +242,16 @@ class TemplateMemo:
             known = self._filters[key] = skipped, self.local.plugins.wide_filters(skipped), steady
         skipped, wide, steady = known
         return FilterPass(skipped, wide, _NO_VERDICTS, steady=steady)
+
+    def prepared(self, kind: Hashable) -> Prepared | None:
+        """What was kept last for this kind of pod, maybe in other surroundings."""
+        return self._prepared.get(kind)
+
+    def keep(self, kind: Hashable, prepared: Prepared) -> None:
+        """Keeps what holds for this kind of pod (Pod.kind) in the same surroundings."""
+        if len(self._prepared) >= _MOST_KINDS:
+            self._prepared.clear()
+        self._prepared[kind] = prepared
 
     @property
     def wide_scores(self) -> Sequence[Scorer]:

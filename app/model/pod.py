@@ -5,7 +5,7 @@ once, in PodTemplate; a Pod has a reference to it (docs/architecture.md).
 """
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Final
 
 import msgspec
@@ -217,18 +217,12 @@ class Pod(msgspec.Struct, frozen=True, eq=False, gc=False):
             and self.resources == earlier.resources
         )
 
-    def is_replica_of(self, other: "Pod") -> bool:
-        """Whether the pods differ in nothing but what tells replicas of one workload apart: name, times and status.
-
-        Compares template, namespace, labels, controller, and group.
+    @property
+    def kind(self) -> Hashable:
+        """Equal for replicas of one workload, if their templates are equal: pods that differ in name, times and status
+        only.
         """
-        return (
-            self.template is other.template
-            and self.labels is other.labels
-            and self.namespace == other.namespace
-            and self.owner == other.owner
-            and self.pod_group_name == other.pod_group_name
-        )
+        return self.labels, self.namespace, self.owner, self.pod_group_name
 
     def condition(self, kind: str) -> PodCondition | None:
         """The first condition of this type."""

@@ -384,6 +384,8 @@ def test_plugins_are_not_called_again_for_replicas(other, calls, monkeypatch):
         run = getattr(owner, name)
         monkeypatch.setattr(owner, name, lambda *a, run=run: called.append(run) or run(*a))
     replica = msgspec.structs.replace(earlier.pod, **other)
+    assert cluster._attempt(earlier.pod, 1).has_signature(signature, rows)
+    called.clear()
     counts = cluster.full.framework.participation.counts()
     assert cluster._attempt(replica, 1).has_signature(signature, rows)
     assert bool(called) == calls
@@ -396,12 +398,13 @@ def test_what_plugins_left_for_a_replica_is_not_shared_with_it():
     [(earlier, rows, signature, _)] = cluster.waiting
     replica = cluster._attempt(earlier.pod, 1)
     assert replica.has_signature(signature, rows)
-    earlier.state.write("reserved", 1)
-    replica.state.write("reserved too", 2)
-    assert replica.state.get("reserved") is None
-    assert cluster._attempt(earlier.pod, 1).has_signature(signature, rows)
-    assert signature.state.get("reserved too") is None
-    assert replica.state.get("DynamicResources", 1) is None
+    replica.state.write("reserved", 1)
+    another = cluster._attempt(earlier.pod, 1)
+    assert another.has_signature(signature, rows)
+    assert another.state.get("reserved") is None
+    another.state.write("reserved, too", 2)
+    assert replica.state.get("reserved, too") is None
+    assert another.state.get("DynamicResources", 1) is None
 
 
 @pytest.mark.parametrize("preferring_caches", [22, 23])
