@@ -97,18 +97,19 @@ def test_two_resources_of_three_are_rounded_as_two_alone():
     assert plugin.score(CycleState(), pod, view).tolist() == [64]
 
 
-@pytest.mark.parametrize("rows", [1001, 3000])
-def test_many_rows_have_the_scores_that_each_has_alone(rows):
+@pytest.mark.parametrize(("rows", "number"), [(1001, 9), (3000, 9), (1001, 300), (500, 500)])
+def test_rows_have_the_scores_that_they_have_in_parts(rows, number):
     cluster = FakeCluster()
-    for number in range(rows):
-        status = {"allocatable": {"cpu": f"{number % 7 + 1}", "memory": f"{number % 11 + 1}Gi"}}
-        cluster.set_node(make_node(f"n{number}", status=status))
+    for row in range(rows):
+        status = {"allocatable": {"cpu": f"{row % 7 + 1}", "memory": f"{row % 11 + 1}Gi"}}
+        cluster.set_node(make_node(f"n{row}", status=status))
     table = cluster.handle.table
     container = {"name": "c", "resources": {"requests": {"cpu": "700m", "memory": "300Mi"}}}
     pod = make_test_pod(spec={"containers": [container]})
     plugin, state = NodeResourcesBalancedAllocation(None, cluster.handle), CycleState()
     together = plugin.score(state, pod, View.everything(table))
     parts = [
-        plugin.score(state, pod, View(table, part)) for part in np.array_split(table.all_rows(), 9)
+        plugin.score(state, pod, View(table, part))
+        for part in np.array_split(table.all_rows(), number)
     ]
     assert np.array_equal(together, np.concatenate(parts))
