@@ -173,11 +173,10 @@ class SchedulingLoop:
 
         None if there is no pod, if no extender concerns it, or if a limit is reached.
         """
-        while (
-            self._extenders is not None
-            and self._running
-            and all(limit.has_room for limit in self._limits)
-        ):
+        while self._extenders is not None and self._running:
+            for limit in self._limits:
+                if not limit.has_room:
+                    return None
             gate = self._extenders.gate(room=True)
             queued = self._state.peek(gate)
             if (
