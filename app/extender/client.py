@@ -63,10 +63,12 @@ _INCONCLUSIVE: Final = frozenset((CallOutcome.CANCELLED, CallOutcome.STALE, Call
 _FILTER: Final = Verb.FILTER
 _PRIORITIZE: Final = Verb.PRIORITIZE
 _CLOSED: Final = State.CLOSED
-_HELD_BACK: Final = Admission.HELD_BACK
+_CALL: Final = Admission.CALL
 _CANCELLED: Final = CallOutcome.CANCELLED
 _SUCCESS: Final = CallOutcome.SUCCESS
 _TIMEOUT: Final = CallOutcome.TIMEOUT
+
+_NO_RESPONSE: Final = ExtenderResponse(0, {}, b"")
 
 #: Verbs whose calls the limit is found from; others are rare, or about many pods at once.
 _LIMITED: Final = frozenset((Verb.FILTER, Verb.PRIORITIZE, Verb.PREEMPT, Verb.BIND))
@@ -116,11 +118,15 @@ class HTTPExtender:
         self._transport: Final = transport or transport_for(config, self._tls, environ, may_call)
         self._memory: Final = memory or AnswerMemory(0)
         self._factor: Final = _int64(config.weight * SCORE_SCALE)
-        self._breakers: Final = {verb: Breaker(config.breaker) for verb in Verb}
-        self._last_failure: Final = dict.fromkeys(Verb, "")
-        self._urls: Final = {verb: config.url(verb) for verb in Verb if config.path(verb)}
-        #: The last answers to each verb that are not large.
-        self._last_answers: Final = {verb: deque[_LastAnswer](maxlen=_LISTS) for verb in Verb}
+        self._lines: Final = {
+            verb: _Line(
+                verb,
+                config.url(verb) if config.path(verb) else "",
+                Breaker(config.breaker),
+                limited=verb in _LIMITED and ahead is None,
+            )
+            for verb in Verb
+        }
         self._ahead: Final = ahead
         #: Held during a call if only one may be in progress.
         self.turn: Final[asyncio.Lock | None] = (
@@ -144,46 +150,42 @@ class HTTPExtender:
         self.may_concern: Final = interest.may_concern
         #: Whether it is interested in every pod.
         self.concerns_all: Final = interest.everything
+        #: Whether scheduling goes on without it when it fails.
+        self.ignorable: Final = config.ignorable
         self._timeout: Final = config.timeout
         self._warned = ""
 
     def __repr__(self) -> str:
         return f"HTTPExtender({self.name!r})"
 
-    @property
-    def ignorable(self) -> bool:
-        """Whether scheduling goes on without it when it fails."""
-        return self.config.ignorable
-
     def supports(self, verb: Verb) -> bool:
         """Whether the verb is configured."""
-        return verb in self._urls
+        return bool(self._lines[verb].url)
 
     def state(self, verb: Verb) -> State:
         """The breaker's state for a verb."""
-        return self._breakers[verb].state
+        return self._lines[verb].breaker.state
 
     def why_not(self, verb: Verb) -> ExtenderError | None:
         """The error of a call that the breaker holds back; None if it would be made."""
         if not self.holds_back(verb):
             return None
-        return self._held_back(_Call(verb))
+        return self._held_back(self._lines[verb])
 
     def holds_back(self, verb: Verb) -> bool:
         """Whether the breaker would hold back a call."""
         if self._ahead is not None and self._ahead.state(verb) is not _CLOSED:
             return True
-        breaker = self._breakers[verb]
+        breaker = self._lines[verb].breaker
         return breaker.state is not _CLOSED and breaker.holds_back(self._now())
 
     async def filter(self, args: ExtenderArgs) -> FilterAnswer:
         """Calls filter: which of the nodes accept the pod. Raises ExtenderError."""
-        call = _Call(_FILTER, args.pod)
         by_name = self.config.node_cache_capable
         reader = wire.FILTER_BY_NAME if by_name else wire.FILTER_WHOLE
         body = args.body(whole=not by_name)
-        question = _Question(body, reader, lambda answer: self._with_kept(answer, args), args)
-        answer = await self._ask(call, question)
+        call = _Call(args.pod, body, reader, lambda answer: self._with_kept(answer, args), args)
+        answer = await self._ask(_FILTER, call)
         if answer.kept is not args.names:
             dropped = len(set(args.names).difference(answer.kept))
             if dropped:
@@ -197,10 +199,9 @@ class HTTPExtender:
 
         A host that is named twice is counted twice, one that was not sent is ignored; int64 wraps around as in Go.
         """
-        call = _Call(_PRIORITIZE, args.pod)
         body, reader = args.body(whole=not self.config.node_cache_capable), wire.PRIORITIZE
-        question = _Question(body, reader, lambda answer: self._weighted(answer, args), args)
-        hosts, scores, weighted = await self._ask(call, question)
+        call = _Call(args.pod, body, reader, lambda answer: self._weighted(answer, args), args)
+        hosts, scores, weighted = await self._ask(_PRIORITIZE, call)
         self._emit(events.NodesScored(self.name, args.pod, hosts, scores))
         return weighted
 
@@ -209,27 +210,26 @@ class HTTPExtender:
     ) -> dict[str, Victims]:
         """Calls preempt: the nodes and victims that it accepts; it may name other victims. Raises ExtenderError."""
         body = wire.preempt_request(pod, victims, whole=not self.config.node_cache_capable)
-        question = _Question(body, wire.PREEMPT, lambda agreed: self._victims(agreed, pods_on))
+        call = _Call(pod, body, wire.PREEMPT, lambda agreed: self._victims(agreed, pods_on))
         async with self._place():
-            return await self._ask(_Call(Verb.PREEMPT, pod), question)
+            return await self._ask(Verb.PREEMPT, call)
 
     async def bind(self, pod: Pod, node_name: str) -> None:
         """Calls bind. Raises ExtenderError; see its ``answer_lost``."""
-        question = _Question(wire.bind_request(pod, node_name), wire.BIND, _no_error)
+        call = _Call(pod, wire.bind_request(pod, node_name), wire.BIND, _no_error)
         async with self._place(pod.uid):
-            await self._ask(_Call(Verb.BIND, pod), question)
+            await self._ask(Verb.BIND, call)
 
     async def release(self, pods: Sequence[Pod], reason: str) -> None:
         """Calls release: these pods will not be bound to their ``node_name``. Raises ExtenderError."""
-        question = _Question(wire.release_request(pods, reason), wire.BIND, _no_error)
-        await self._ask(_Call(Verb.RELEASE, pods[0]), question)
+        call = _Call(pods[0], wire.release_request(pods, reason), wire.BIND, _no_error)
+        await self._ask(Verb.RELEASE, call)
 
     async def group(self, args: GroupArgs) -> GroupAnswer:
         """Calls group: which nodes accept which of a group's pods, with scores * weight * SCORE_SCALE. Raises
         ExtenderError."""
-        call = _Call(Verb.GROUP, next(args.pods))
-        question = _Question(args.body(), GroupReader(args), self._scaled)
-        answer = await self._ask(call, question)
+        call = _Call(next(args.pods), args.body(), GroupReader(args), self._scaled)
+        answer = await self._ask(Verb.GROUP, call)
         dropped = sum(len(verdict.sent) - len(verdict.kept) for verdict in answer.verdicts)
         if dropped:
             self._emit(events.NodesRejected(self.name, dropped))
@@ -311,53 +311,51 @@ class HTTPExtender:
 
     # ------------------------------------------------------------ calls
 
-    def _ask(self, call: "_Call", question: "_Question[A, T]") -> Coroutine[Any, Any, T]:
+    def _ask(self, verb: Verb, call: "_Call[A, T]") -> Coroutine[Any, Any, T]:
         """The judged answer; waits for its turn if only one call may be in progress. Raises ExtenderError."""
         if self.turn is None and self._ahead is None:
-            return self._observed(call, question)
-        return self._in_turn(call, question)
+            return self._observed(self._lines[verb], call)
+        return self._in_turn(self._lines[verb], call)
 
-    async def _in_turn(self, call: "_Call", question: "_Question[A, T]") -> T:
+    async def _in_turn(self, line: "_Line", call: "_Call[A, T]") -> T:
         async with self._behind(), self.turn or nullcontext():
-            return await self._observed(call, question)
+            return await self._observed(line, call)
 
-    async def _observed(self, call: "_Call", question: "_Question[A, T]") -> T:
+    async def _observed(self, line: "_Line", call: "_Call[A, T]") -> T:
         """One exchange. All errors of it and of its answer are raised as ExtenderError."""
-        now, verb = self._now, call.verb
+        now, verb, body, asked = self._now, line.verb, call.body, call.asked
         started = now()
-        admission = self._admit(call, started)
+        admission = self._admit(line, started)
         self._emit(events.CallStarted(self.name, verb))
-        limited = verb in _LIMITED and self._ahead is None
-        counted = self.places.limit.begin(verb, started) if limited else None
-        body, reader, asked = question.body, question.reader, question.asked
+        counted = self.places.limit.begin(verb, started) if line.limited else None
         try:
             response = await self._transport.post(
-                self._urls[verb],
+                line.url,
                 body,
                 headers=self._headers(),
                 timeout_seconds=self._timeout,
-                large=Large(reader.one_go, partial(reader.stream, asked), self._memory),
+                large=Large(call.reader, asked, self._memory),
             )
-            call.received, call.answer = response.received, response.body
-            call.status, call.retry_after = response.status, retry_after(response.headers)
-            last = self._same(call, response, asked)
-            answer: T = await self._read(call, response, question) if last is None else last.judged
+            call.response, call.retry_after = response, retry_after(response.headers)
+            last = None if asked is None else line.same(response, asked.names)
+            answer: T = await self._read(line, call, response) if last is None else last.judged
             call.outcome = _SUCCESS
         except TransportError as err:
-            raise self._error(call, err.text, err.outcome, sent=err.sent) from err
+            raise self._error(line, call, err.text, err.outcome, sent=err.sent) from err
         except AnswerError as err:
-            raise self._error(call, str(err), CallOutcome.BAD_ANSWER) from err
+            raise self._error(line, call, str(err), CallOutcome.BAD_ANSWER) from err
         except _Refusal as err:
-            raise self._error(call, str(err), CallOutcome.ERROR) from err
+            raise self._error(line, call, str(err), CallOutcome.ERROR) from err
         except ExtenderError:
             raise
         except Exception as err:
-            raise self._unexpected(call, err) from err
+            raise self._unexpected(line, call, err) from err
         finally:
             ended = now()
-            self._report(call, admission, started, ended)
+            self._report(line, call.outcome, admission, started, ended)
             if counted is not None:
-                self._count(call, counted, ended)
+                self._count(call.outcome, counted, ended)
+            response = call.response
             self._emit(
                 events.CallFinished(
                     self.name,
@@ -365,12 +363,12 @@ class HTTPExtender:
                     call.outcome,
                     ended - started,
                     body.size,
-                    call.received,
+                    response.received,
                     call.pod,
                     body,
-                    call.answer,
+                    response.body,
                     asked,
-                    call.status,
+                    response.status,
                     call.retry_after,
                 )
             )
@@ -430,14 +428,14 @@ class HTTPExtender:
         finally:
             places.give_back_behind(now())
 
-    def _count(self, call: "_Call", counted: CallInProgress, now: float) -> None:
+    def _count(self, outcome: CallOutcome, counted: CallInProgress, now: float) -> None:
         """Tells the limit that a call has ended."""
         limit, answered = self.places.limit, None
-        if call.outcome is _SUCCESS:
+        if outcome is _SUCCESS:
             answered = True
-        elif call.outcome is _TIMEOUT:
+        elif outcome is _TIMEOUT:
             answered = False
-        elif not call.outcome.unanswered and call.outcome not in _INCONCLUSIVE:
+        elif not outcome.unanswered and outcome not in _INCONCLUSIVE:
             answered = True
         before = limit.limit
         limit.end(counted, now, answered=answered)
@@ -447,67 +445,56 @@ class HTTPExtender:
             self._limit = limit.limit
             self._emit(events.LimitChanged(self.name, limit.limit))
 
-    def _same(
-        self, call: "_Call", response: ExtenderResponse, asked: ExtenderArgs | None
-    ) -> "_LastAnswer | None":
-        """A kept answer of the verb that is equal, and about the same list of nodes; None if there is none.
-
-        Extenders are often asked about the same list for replicas, and answer the same.
-        """
-        if asked is not None and response.status == 200 and response.stream is None:
-            for last in self._last_answers[call.verb]:
-                if last.names is asked.names and last.body == response.body:
-                    return last
-        return None
-
-    async def _read(
-        self,
-        call: "_Call",
-        response: ExtenderResponse,
-        question: "_Question[A, T]",
-    ) -> T:
+    async def _read(self, line: "_Line", call: "_Call[A, T]", response: ExtenderResponse) -> T:
         """The judged answer in a response. Raises AnswerError, _Refusal, and ExtenderError for a status other than
         200."""
-        reader, asked, body = question.reader, question.asked, response.body
+        reader, asked, body = call.reader, call.asked, response.body
         if response.status != 200:
-            raise self._status_error(call, response)
+            raise self._status_error(line, call, response)
         if response.stream is not None:
-            return question.judge(reader.finished(response.stream))
-        judged = question.judge(await in_steps(reader.steps(body, asked)))
+            return call.judge(reader.finished(response.stream))
+        judged = call.judge(await in_steps(reader.steps(body, asked)))
         if asked is not None and len(body) <= _MOST_KEPT:
-            self._last_answers[call.verb].appendleft(_LastAnswer(asked.names, body, judged))
+            line.answers.appendleft(_LastAnswer(asked.names, body, judged))
         return judged
 
-    def _admit(self, call: "_Call", now: float) -> Admission:
-        breaker = self._breakers[call.verb]
-        before = breaker.state
-        held = self._ahead is not None and self.holds_back(call.verb)
-        admission = Admission.HELD_BACK if held else breaker.admit(now)
+    def _admit(self, line: "_Line", now: float) -> Admission:
+        """Asks the breaker. Raises ExtenderError if the call is held back."""
+        breaker = line.breaker
+        if self._ahead is not None and self.holds_back(line.verb):
+            raise self._held_back(line)
+        if breaker.state is _CLOSED:
+            return _CALL
+        before, admission = breaker.state, breaker.admit(now)
         if breaker.state is not before:
-            self._emit(events.BreakerChanged(self.name, call.verb, breaker.state))
-        if admission is _HELD_BACK:
-            raise self._held_back(call)
+            self._emit(events.BreakerChanged(self.name, line.verb, breaker.state))
+        if admission is Admission.HELD_BACK:
+            raise self._held_back(line)
         return admission
 
-    def _held_back(self, call: "_Call") -> ExtenderError:
-        self._emit(events.CallHeldBack(self.name, call.verb))
-        text = f'extender "{self.name}" {NOT_CALLED}'
-        last = self._last_failure[call.verb]
-        return self._error(call, f"{text}: {last}", CallOutcome.HELD_BACK, sent=False)
+    def _held_back(self, line: "_Line") -> ExtenderError:
+        self._emit(events.CallHeldBack(self.name, line.verb))
+        text = f'extender "{self.name}" {NOT_CALLED}: {line.last_failure}'
+        return ExtenderError(
+            text, extender=self.name, verb=line.verb, outcome=CallOutcome.HELD_BACK, sent=False
+        )
 
-    def _report(self, call: "_Call", admission: Admission, began: float, now: float) -> None:
-        breaker = self._breakers[call.verb]
+    def _report(
+        self, line: "_Line", outcome: CallOutcome, admission: Admission, began: float, now: float
+    ) -> None:
+        """Tells the breaker how a call has ended."""
+        breaker = line.breaker
         before = breaker.state
-        if call.outcome is _SUCCESS:
+        if outcome is _SUCCESS:
             breaker.succeeded(now)
-        elif call.outcome in _INCONCLUSIVE:
+        elif outcome in _INCONCLUSIVE:
             breaker.abandoned(admission, now)
-        elif call.outcome.unanswered:
+        elif outcome.unanswered:
             breaker.failed(admission, began, now)
         else:
             breaker.succeeded(now)
         if breaker.state is not before:
-            self._emit(events.BreakerChanged(self.name, call.verb, breaker.state))
+            self._emit(events.BreakerChanged(self.name, line.verb, breaker.state))
 
     def _headers(self) -> dict[str, str]:
         headers: dict[str, str] = {}
@@ -521,21 +508,24 @@ class HTTPExtender:
         self._warned = problem
         return headers
 
-    def _status_error(self, call: "_Call", response: ExtenderResponse) -> ExtenderError:
-        path, url = self.config.path(call.verb), redacted(self.config.url(call.verb))
+    def _status_error(
+        self, line: "_Line", call: "_Call[A, T]", response: ExtenderResponse
+    ) -> ExtenderError:
+        path, url = self.config.path(line.verb), redacted(line.url)
         text = f"failed {path} with extender at URL {url}, code {response.status}"
-        return self._error(call, text, CallOutcome.STATUS, response=response)
+        return self._error(line, call, text, CallOutcome.STATUS, response=response)
 
-    def _unexpected(self, call: "_Call", err: Exception) -> ExtenderError:
+    def _unexpected(self, line: "_Line", call: "_Call[A, T]", err: Exception) -> ExtenderError:
         """The ExtenderError for an answer that raised an unexpected exception."""
-        warning = f"reading the answer to {call.verb.value} failed: {err!r:.500}"
+        warning = f"reading the answer to {line.verb.value} failed: {err!r:.500}"
         self._emit(events.ExtenderWarning(self.name, warning))
         text = f"the answer cannot be read: {type(err).__name__}"
-        return self._error(call, text, CallOutcome.BAD_ANSWER)
+        return self._error(line, call, text, CallOutcome.BAD_ANSWER)
 
     def _error(
         self,
-        call: "_Call",
+        line: "_Line",
+        call: "_Call[A, T]",
         text: str,
         outcome: CallOutcome,
         *,
@@ -544,11 +534,11 @@ class HTTPExtender:
     ) -> ExtenderError:
         call.outcome = outcome
         if outcome.unanswered:
-            self._last_failure[call.verb] = text
+            line.last_failure = text
         return ExtenderError(
             text,
             extender=self.name,
-            verb=call.verb,
+            verb=line.verb,
             outcome=outcome,
             answer=ErrorAnswer(response.status, excerpt(response.body)) if response else NO_ANSWER,
             retry_after=call.retry_after,
@@ -565,32 +555,53 @@ class _Refusal(Exception):  # noqa: N818 - never leaves this module
     """The Error in an answer."""
 
 
-class _Question(msgspec.Struct, Generic[A, T], frozen=True):
-    """What a call sends, and how its answer is read; ``judge`` raises AnswerError or _Refusal."""
-
-    body: Body
-    reader: AnswerReader[A]
-    judge: Callable[[A], T]
-    asked: ExtenderArgs | None = None
-
-
 class _LastAnswer(msgspec.Struct, frozen=True):
-    """An answer about the nodes with these names, as bytes and as ``_Question.judge`` returned it."""
+    """An answer about the nodes with these names, as bytes and as ``_Call.judge`` returned it."""
 
     names: list[str]
     body: bytes
     judged: Any
 
 
-class _Call(msgspec.Struct):
-    """The state of a call in progress."""
+class _Line(msgspec.Struct, eq=False):
+    """What is kept for the calls of one verb."""
 
     verb: Verb
-    pod: Pod | None = None
+    #: Empty if the verb is not configured.
+    url: str
+    breaker: Breaker
+    #: Whether the limit is found from these calls.
+    limited: bool
+    #: The last answers that are not large.
+    answers: deque[_LastAnswer] = msgspec.field(default_factory=lambda: deque(maxlen=_LISTS))
+    #: Why the last call that was not answered has failed.
+    last_failure: str = ""
+
+    def same(self, response: ExtenderResponse, names: list[str]) -> _LastAnswer | None:
+        """A kept answer that is equal, and about the same list of nodes; None if there is none.
+
+        Extenders are often asked about the same list for replicas, and answer the same.
+        """
+        if response.status == 200 and response.stream is None:
+            for last in self.answers:
+                if last.names is names and last.body == response.body:
+                    return last
+        return None
+
+
+class _Call(msgspec.Struct, Generic[A, T], eq=False):
+    """A call: what it sends about a pod, how its answer is read, and how far it got.
+
+    ``judge`` raises AnswerError or _Refusal.
+    """
+
+    pod: Pod
+    body: Body
+    reader: AnswerReader[A]
+    judge: Callable[[A], T]
+    asked: ExtenderArgs | None = None
     outcome: CallOutcome = _CANCELLED
-    received: int = 0
-    answer: bytes = b""
-    status: int = 0
+    response: ExtenderResponse = _NO_RESPONSE
     retry_after: float | None = None
 
 

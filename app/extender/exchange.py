@@ -6,18 +6,18 @@ Requests are written here for the same reason as those to the API server (app.ku
 import asyncio
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
-from app.extender.failures import too_large
+from app.extender.failures import not_leading, too_large
 from app.extender.memory import AnswerMemory
 from app.http.body import GzipReader, Readable
 from app.http.connection import Answer, HTTPConnection
 from app.http.errors import HTTPError
 from app.http.pool import Pool
 from app.http.request import Progress, Route, header_lines
-from app.wire.extender_v1 import Body
+from app.wire.extender_v1 import AnswerReader, Body, ExtenderArgs
 from app.wire.go_json_stream import Stream
 
 #: Bytes read of the body of an answer other than 200, at most.
@@ -52,10 +52,11 @@ class ExtenderResponse(msgspec.Struct, frozen=True):
 
 
 class Large(msgspec.Struct, frozen=True):
-    """How large answers are read: those of more than ``one_go`` bytes by a ``stream``, in a place of ``memory``."""
+    """How large answers to what was ``asked`` are read: those of more than ``reader.one_go`` bytes by a stream, in a
+    place of ``memory``."""
 
-    one_go: int
-    stream: Callable[[], Stream]
+    reader: AnswerReader[Any]
+    asked: ExtenderArgs | None
     memory: AnswerMemory
 
 
@@ -79,57 +80,69 @@ class Request(Progress, kw_only=True):
         lines += b"Content-Type: application/json\r\n"
         return route.head("POST", "", lines, self.body.size)
 
+    def one_go(self, max_bytes: int) -> int:
+        """The most bytes of an answer that is read as a whole."""
+        if self.large is None:
+            return max_bytes
+        one_go = self.large.reader.one_go
+        return min(max_bytes, one_go)
+
 
 async def exchange(
     pool: Pool,
     route: Route,
     request: Request,
-    *,
     max_bytes: int,
-    before_sending: Callable[[Request], None],
+    may_call: Callable[[], bool],
 ) -> ExtenderResponse:
     """Sends a request and reads the answer; of one other than 200 the first ERROR_BODY_BYTES.
 
-    ``before_sending`` is called once there is a connection; what it raises ends the exchange. Raises TimeoutError,
-    ClientError, OSError; ValueError for headers that no line can hold; TransportError for a 200 of more than
-    ``max_bytes``; AnswerError from the stream of a large answer.
+    ``may_call`` is asked once there is a connection. Raises TimeoutError, ClientError, OSError; ValueError for headers
+    that no line can hold; TransportError if it may not call, and for a 200 of more than ``max_bytes``; AnswerError from
+    the stream of a large answer.
     """
     head = request.head(route)
     connection = pool.kept(route, request.deadline)
     if connection is None:
         connection = await pool.dialled(route, request.deadline)
+    if not may_call():
+        pool.drop(connection)
+        raise not_leading(request)
+    request.sent = True
+    request.kept = connection.kept
+    body, sending = request.body, None
     try:
-        before_sending(request)
-        request.sent = True
-        request.kept = connection.kept
-        sending = _send(connection, head, request.body)
-        try:
-            answer = await connection.answer()
-            request.in_body = True
-            response = _read_at_once(connection, answer, request, max_bytes)
-            if response is None:
-                response = await _read(connection, answer, request, max_bytes)
-        finally:
-            if sending is not None and not sending.done():
-                sending.cancel()
-                connection.close()
+        if body is None or body.size <= ONE_WRITE:
+            connection.write((b"".join((head, *body.pieces)) if body else head,))
+        else:
+            sending = asyncio.create_task(_send(connection, head, body), name="extender request")
+        answer = await connection.answer()
+        request.in_body = True
+        response = _read_at_once(connection, answer, request, max_bytes)
+        if response is None:
+            response = await _read(connection, answer, request, max_bytes)
     except BaseException:
         pool.drop(connection)
         raise
+    finally:
+        if sending is not None and not sending.done():
+            sending.cancel()
+            connection.close()
     pool.give_back(route, connection)
     return response
 
 
-def _send(connection: HTTPConnection, head: bytes, body: Body | None) -> asyncio.Task[None] | None:
-    """Sends a request. The rest of a large one is sent by the returned task, to be cancelled when the answer is
-    complete."""
-    if body is None or body.size <= ONE_WRITE:
-        connection.write((b"".join((head, *body.pieces)) if body else head,))
+def _read_at_once(
+    connection: HTTPConnection, answer: Answer, request: Request, max_bytes: int
+) -> ExtenderResponse | None:
+    """As ``_read``, if the whole body of a 200 is there in one piece that is neither packed nor large; else None."""
+    if answer.status != 200 or answer.encoding:
         return None
-    return asyncio.create_task(_send_batches(connection, head, body), name="extender request")
+    body = connection.take_whole(request.one_go(max_bytes))
+    return None if body is None else ExtenderResponse(200, answer.headers, body)
 
 
-async def _send_batches(connection: HTTPConnection, head: bytes, body: Body) -> None:
+async def _send(connection: HTTPConnection, head: bytes, body: Body) -> None:
     """Writes as fast as the server reads. A broken connection is reported to the reader of the answer."""
     with contextlib.suppress(HTTPError, TimeoutError):
         connection.write((head,))
@@ -138,33 +151,17 @@ async def _send_batches(connection: HTTPConnection, head: bytes, body: Body) -> 
             await connection.drain()
 
 
-def _read_at_once(
-    connection: HTTPConnection, answer: Answer, request: Request, max_bytes: int
-) -> ExtenderResponse | None:
-    """As ``_read``, if the whole body of a 200 is there in one piece that is neither packed nor large; else None."""
-    body = connection.whole()
-    if body is None or answer.status != 200 or "Content-Encoding" in answer.headers:
-        return None
-    large = request.large
-    if len(body) > (max_bytes if large is None else min(large.one_go, max_bytes)):
-        return None
-    connection.take_whole()
-    return ExtenderResponse(200, answer.headers, body)
-
-
 async def _read(
     connection: HTTPConnection, answer: Answer, request: Request, max_bytes: int
 ) -> ExtenderResponse:
     """The rest of an answer. Raises what ``exchange`` does."""
     status, headers = answer.status, answer.headers
-    gzipped = headers.get("Content-Encoding", "").lower() == "gzip"
-    payload = GzipReader(connection) if gzipped else connection
+    payload = GzipReader(connection) if answer.encoding == "gzip" else connection
     if status != 200:
         return ExtenderResponse(status, headers, await _beginning(payload))
     if answer.declared > max_bytes:
         raise too_large(max_bytes)
-    large = request.large
-    one_go = max_bytes if large is None else min(large.one_go, max_bytes)
+    large, one_go = request.large, request.one_go(max_bytes)
     chunks = await _value(payload, one_go + 1)
     received = sum(map(len, chunks))
     if received <= one_go:
@@ -172,7 +169,7 @@ async def _read(
     if large is None or received > max_bytes:
         raise too_large(max_bytes)
     async with large.memory.place(request.deadline), asyncio.timeout_at(request.deadline):
-        stream = large.stream()
+        stream = large.reader.stream(large.asked)
         chunks.reverse()
         while chunks:
             await _feed(stream, chunks.pop())

@@ -22,6 +22,7 @@ from app.model.gotext import quote
 from app.runtime.shortages import shortage_in
 
 _NAMED: Final = {errno.ECONNRESET: "read", errno.EPIPE: "write"}
+_NOT_LEADING: Final = "not called: this process does not hold the leader lease"
 _UNKNOWN_AUTHORITY: Final = "certificate signed by unknown authority"
 #: Texts for certificate errors by OpenSSL's number; the others keep its text.
 _CERTIFICATES: Final = {
@@ -49,6 +50,11 @@ def timed_out(progress: Progress) -> TransportError:
     else:
         text = _post(progress.url, f"{reason} (Client.Timeout exceeded while awaiting headers)")
     return TransportError(CallOutcome.TIMEOUT, text, sent=progress.sent)
+
+
+def not_leading(progress: Progress) -> TransportError:
+    """This process may not call."""
+    return TransportError(CallOutcome.CANCELLED, _NOT_LEADING, sent=progress.sent)
 
 
 def too_large(limit: int) -> TransportError:

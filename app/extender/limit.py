@@ -98,7 +98,8 @@ class ConcurrencyLimit:
         self._last: Final[dict[Verb, float]] = {}
         self._calls = 0
         self._begun = 0
-        #: Whether any extender there binds, and how many calls of each verb but preempt, which is rare, were answered.
+        #: Whether any extender there binds, and how many calls of each verb but preempt, which is rare, were then
+        #: answered.
         self._binds: Final = binds
         self._answers: Final[dict[Verb, int]] = {}
         #: Whether the limit has never shrunk. Until then it grows by one for each answer, so that the careful beginning
@@ -144,28 +145,30 @@ class ConcurrencyLimit:
         self._calls -= 1
         if answered is None:
             return
+        verb = call.verb
         if answered:
             self._answered = now
-            if call.verb is not _PREEMPT:
-                self._answers[call.verb] = self._answers.get(call.verb, 0) + 1
-            self.bindings += call.verb is _BIND
+            if verb is _BIND:
+                self.bindings += 1
+            if self._binds and verb is not _PREEMPT:
+                self._answers[verb] = self._answers.get(verb, 0) + 1
         if self._fixed:
             return
         if not answered:
             if self._answered > call.began:  # else it answers nobody, which the breaker deals with
                 self._shrink(0.5)
             return
-        seconds = self._last[call.verb] = now - call.began
-        known = self._alone.get(call.verb)
+        seconds = self._last[verb] = now - call.began
+        known = self._alone.get(verb)
         if known is None:
-            self._alone[call.verb] = seconds
+            self._alone[verb] = seconds
             if seconds > _LONG * self._timeout:
                 self._set(max(1.0, min(self._limit, _IN_TIME * self._timeout / seconds)))
         elif seconds < known:
-            self._alone[call.verb] = seconds
+            self._alone[verb] = seconds
         elif call.alone and self._begun == call.number + 1:
-            self._alone[call.verb] = known + _NEWEST * (seconds - known)
-        self._sample(seconds, self._allowance(call.verb, TOLERANCE))
+            self._alone[verb] = known + _NEWEST * (seconds - known)
+        self._sample(seconds, self._allowance(verb, TOLERANCE))
 
     def _allowance(self, verb: Verb, factor: float) -> float:
         """Seconds that a call may take beside others."""
@@ -178,7 +181,7 @@ class ConcurrencyLimit:
         self._samples += 1
         self._seconds += seconds
         self._allowed += allowed
-        if self._samples >= min(_FEW, self.limit) and self._seconds > self._allowed:
+        if self._seconds > self._allowed and self._samples >= min(_FEW, self.limit):
             self._shrink(max(_LEAST, self._allowed / self._seconds))
         elif self._limit < self._maximum and 2 * self.used >= self.limit and self._may_grow():
             step = 1.0 if self._never_shrunk else 1.0 / self._limit

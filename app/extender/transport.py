@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from app.extender.errors import CallOutcome, TransportError
 from app.extender.exchange import ERROR_BODY_BYTES, ExtenderResponse, Large, Request, exchange
 from app.extender.failures import broken, misled, timed_out
 from app.extender.tls import TLSSource
@@ -41,7 +40,6 @@ _PRINTABLE: Final = re.compile(r"[!#-;=?-\[\]_a-z~]*")
 _REDIRECTS_AS_GET: Final = frozenset({301, 302, 303})
 _REDIRECTS: Final = _REDIRECTS_AS_GET | {307, 308}
 _MAX_REQUESTS: Final = 10
-_NOT_LEADING: Final = "not called: this process does not hold the leader lease"
 _HEADERS: Final = {"Accept": "*/*", "Accept-Encoding": "gzip", "User-Agent": "aiokube-scheduler"}
 
 
@@ -84,7 +82,7 @@ class HTTPTransport:
 
         Raises TransportError, and AnswerError from the stream of a large answer.
         """
-        pool = self._opened()
+        pool = self._pool or self._opened()
         request = Request(
             url=url,
             body=body,
@@ -94,13 +92,7 @@ class HTTPTransport:
         )
         try:
             route = self._route(url)
-            response = await exchange(
-                pool,
-                route,
-                request,
-                max_bytes=self._max_answer_bytes,
-                before_sending=self._ask_whether_to_call,
-            )
+            response = await exchange(pool, route, request, self._max_answer_bytes, self._may_call)
             if response.status in _REDIRECTS:
                 response = await self._follow(pool, request, route, response)
         except TimeoutError as err:
@@ -126,11 +118,7 @@ class HTTPTransport:
         for number in range(_MAX_REQUESTS):
             if number:
                 response = await exchange(
-                    pool,
-                    route,
-                    request,
-                    max_bytes=self._max_answer_bytes,
-                    before_sending=self._ask_whether_to_call,
+                    pool, route, request, self._max_answer_bytes, self._may_call
                 )
             location = response.headers.get("Location", "") if response.status in _REDIRECTS else ""
             if not location:
@@ -150,13 +138,8 @@ class HTTPTransport:
         request.url = location  # unchanged, as in the error of Go's client
         raise HTTPError(f"stopped after {_MAX_REQUESTS} redirects")
 
-    def _ask_whether_to_call(self, request: Request) -> None:
-        if not self._may_call():
-            raise TransportError(CallOutcome.CANCELLED, _NOT_LEADING, sent=request.sent)
-
     def _opened(self) -> Pool:
-        if self._pool is None:
-            self._pool = Pool(Dialer(), keepalive=self._keepalive_timeout, heads=KnownHeads())
+        self._pool = Pool(Dialer(), keepalive=self._keepalive_timeout, heads=KnownHeads())
         return self._pool
 
     def _route(self, url: str) -> Route:

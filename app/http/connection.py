@@ -25,7 +25,6 @@ MAX_HEAD_LINES: Final = 4096
 READ_BUFFER: Final = 256 * 1024
 
 _SWITCHING_PROTOCOLS: Final = 101
-_HEAD_END: Final = b"\r\n\r\n"
 #: Heads that are remembered, and their bytes, at most.
 _MOST_KNOWN: Final = 64
 _MAX_KNOWN_BYTES: Final = 4096
@@ -54,6 +53,11 @@ class Answer:
             )
         )
 
+    @functools.cached_property
+    def encoding(self) -> str:
+        """The Content-Encoding in lower case; empty without one."""
+        return self.headers.get("Content-Encoding", "").lower()
+
     @property
     def declared(self) -> int:
         """The Content-Length; 0 without one."""
@@ -69,23 +73,23 @@ class KnownHeads:
     """
 
     def __init__(self) -> None:
-        #: By the bytes of a head: the answer, and the bytes of its body.
-        self._known: Final[dict[bytes, tuple[Answer, int]]] = {}
+        #: By the bytes of a head and its body: the last such head, and its answer.
+        self._known: Final[dict[int, tuple[bytes, Answer]]] = {}
 
     def find(self, data: bytes) -> tuple[Answer, bytes] | None:
         """The answer and its body, if ``data`` is a known head and its whole body."""
-        end = data.find(_HEAD_END, 0, _MAX_KNOWN_BYTES) + len(_HEAD_END)
-        known = self._known.get(data[:end])
-        if known is None or len(data) - end != known[1]:
+        known = self._known.get(len(data))
+        if known is None:
             return None
-        return known[0], data[end:]
+        head, answer = known
+        return (answer, data[len(head) :]) if data.startswith(head) else None
 
     def add(self, head: bytes, answer: Answer, size: int) -> None:
-        """Remembers a head."""
+        """Remembers a head, whose body has ``size`` bytes."""
         if len(head) <= _MAX_KNOWN_BYTES:
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()
-            self._known[head] = answer, size
+            self._known[len(head) + size] = head, answer
 
 
 class HTTPConnection(asyncio.Protocol):
@@ -109,6 +113,8 @@ class HTTPConnection(asyncio.Protocol):
             lenient_spaces_after_chunk_size=True,
             lenient_chunked_length=True,
         )
+        #: Whether anything has arrived since the last exchange.
+        self._begun = False
         #: The lines of the headers or the trailer so far.
         self._head: list[tuple[bytes, bytes]] = []
         #: Bytes since the last part of the body.
@@ -165,14 +171,14 @@ class HTTPConnection(asyncio.Protocol):
                 self._waiter = None
         return self._answer
 
-    def whole(self) -> bytes | None:
-        """The body, if all of it is there in one piece that was not read yet."""
-        return self._chunks[0] if self._complete and len(self._chunks) == 1 else None
-
-    def take_whole(self) -> None:
-        """Ends the reading of a body, all of which ``whole`` has returned."""
-        self._chunks.clear()
-        self._resume()
+    def take_whole(self, limit: int) -> bytes | None:
+        """Reads the body, if all of it is there in one piece of at most ``limit`` bytes; else None."""
+        chunks = self._chunks
+        if not self._complete or len(chunks) != 1 or len(chunks[0]) > limit:
+            return None
+        if self._kept_bytes:
+            self._resume()
+        return chunks.pop()
 
     async def readany(self) -> bytes:
         """The bytes of the body since the last call, waiting for some; empty at the end.
@@ -215,8 +221,9 @@ class HTTPConnection(asyncio.Protocol):
             self._waiter = None
 
     def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        waiter = self._waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
 
     def expire(self) -> None:
         """Fails the exchange with a TimeoutError, because its deadline has passed."""
@@ -234,9 +241,10 @@ class HTTPConnection(asyncio.Protocol):
 
     def release(self) -> bool:
         """Ends the exchange. Returns whether the connection can be used again."""
-        if self._spent or not self.at_eof():
+        if self._spent or not self._complete or self._chunks:
             return False
         self._answer = None
+        self._begun = False
         self.kept = True
         return True
 
@@ -253,7 +261,7 @@ class HTTPConnection(asyncio.Protocol):
     @property
     def untouched(self) -> bool:
         """Whether the server has sent nothing yet, and the connection is open."""
-        return not (self._undelivered or self._head or self._answer or self._spent)
+        return not (self._begun or self._spent)
 
     # ------------------------------------------------------------ asyncio.Protocol
 
@@ -266,8 +274,14 @@ class HTTPConnection(asyncio.Protocol):
         if self._complete or self._error is not None:
             self.close()
             return
-        begins = self.heads is not None and not (self._undelivered or self._head or self._answer)
-        if begins and self._is_known(data):
+        heads = None if self._begun else self.heads
+        self._begun = True
+        known = None if heads is None else heads.find(data)
+        if known is not None:
+            self._answer, body = known
+            self._chunks.append(body)
+            self._complete = True
+            self._wake()
             return
         self._undelivered += len(data)
         try:
@@ -282,30 +296,20 @@ class HTTPConnection(asyncio.Protocol):
             if self._undelivered > MAX_HEAD_BYTES and not self._complete:
                 self._fail(MalformedAnswerError(f"head of more than {MAX_HEAD_BYTES} bytes"))
                 self.close()
-            elif begins:
-                self._learn(data)
+            elif heads is not None:
+                self._learn(heads, data)
         self._wake()
 
-    def _is_known(self, data: bytes) -> bool:
-        """Whether this is an answer with a known head, which is complete then."""
-        found = None if self.heads is None else self.heads.find(data)
-        if found is None:
-            return False
-        self._answer, body = found
-        self._chunks.append(body)
-        self._complete = True
-        self._wake()
-        return True
-
-    def _learn(self, data: bytes) -> None:
+    def _learn(self, heads: KnownHeads, data: bytes) -> None:
         """Remembers the head of the answer that ``data`` is, if it is complete and its body as long as the head
         says."""
-        answer, body = self._answer, self.whole()
-        if self.heads is None or answer is None or body is None or self._spent:
+        answer = self._answer
+        if answer is None or not self._complete or len(self._chunks) != 1 or self._spent:
             return
+        body = self._chunks[0]
         size = len(body)
         if answer.declared == size and data.endswith(body):
-            self.heads.add(data[: len(data) - size], answer, size)
+            heads.add(data[: len(data) - size], answer, size)
 
     def pause_writing(self) -> None:
         if self._may_write is None and self._error is None:

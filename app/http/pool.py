@@ -121,7 +121,7 @@ class Pool:
         if self._closed or not connection.release():
             connection.close()
             return
-        self._idle[route.endpoint].append((self._loop.time(), connection))
+        self._idle[route.endpoint].append((self.now(), connection))
         if self._sweep_handle is None:
             self._sweep_later()
 

@@ -4,7 +4,7 @@ import base64
 import re
 import ssl
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import Final
 from urllib.parse import unquote, urlsplit
 
 import msgspec
@@ -16,7 +16,7 @@ from app.http.tls import system_context
 _BREAKS: Final = re.compile(r"[\r\n\0]")
 
 
-class Endpoint(NamedTuple):
+class Endpoint(msgspec.Struct, frozen=True, cache_hash=True):
     """Where a connection leads, and how: the key of the pool."""
 
     host: str

@@ -402,12 +402,8 @@ async def _once(
         else:
             retry_after = None
             limit = MAX_READ if method == "GET" else MAX_WRITTEN
-            whole = connection.whole()
-            if whole is None or len(whole) > limit:
-                body = await read_whole(connection, limit)
-            else:
-                body = whole
-                connection.take_whole()
+            whole = connection.take_whole(limit)
+            body = await read_whole(connection, limit) if whole is None else whole
     except BaseException:
         pool.drop(connection)
         raise

@@ -89,7 +89,7 @@ class ExtenderReports:
             failures.unreported += 1
 
     def _called(self, event: CallFinished) -> None:
-        if event.outcome is not CallOutcome.SUCCESS:
+        if not self._failures or event.outcome is not CallOutcome.SUCCESS:
             return
         extender, verb = event.extender, event.verb
         failures = self._failures.get((extender, verb))

@@ -9,10 +9,10 @@ from unittest import mock
 
 import msgspec
 
+from app.extender import transport
 from app.extender.chain import ExtenderChain
 from app.extender.errors import ExtenderError
 from app.extender.limit import Places
-from app.extender.transport import HTTPTransport
 from app.kube import client, watch, writer
 from app.kube.errors import Forbidden, NotFound, Unauthorized
 from app.kube.informer import Store
@@ -132,7 +132,12 @@ def the_lease_is_looked_at_before_the_connection_is_made():
 
 @bug
 def extenders_are_called_without_the_lease():
-    yield mock.patch.object(HTTPTransport, "_ask_whether_to_call")
+    exchange = transport.exchange
+
+    async def unasked(pool, route, request, max_bytes, _may_call):
+        return await exchange(pool, route, request, max_bytes, lambda: True)
+
+    yield mock.patch.object(transport, "exchange", unasked)
 
 
 # ---------------------------------------------------------------- those that it might have

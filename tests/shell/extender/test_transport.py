@@ -213,7 +213,7 @@ class TestAnswer:
 
 
 def large_of(reading, memory=None):
-    return Large(reading.one_go, lambda: reading.stream(None), memory or AnswerMemory(0))
+    return Large(reading, None, memory or AnswerMemory(0))
 
 
 def names_json(count):

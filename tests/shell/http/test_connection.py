@@ -358,8 +358,8 @@ async def test_an_answer_with_a_known_head_is_not_parsed():
 def test_few_heads_are_known():
     heads = KnownHeads()
     for number in range(1000):
-        heads.add(b"%d\r\n\r\n" % number, None, 1)
-        assert heads.find(b"%d\r\n\r\n1" % number) == (None, b"1")
+        heads.add(b"%d\r\n\r\n" % number, None, number)
+        assert heads.find(b"%d\r\n\r\n" % number + bytes(number)) == (None, bytes(number))
     assert len(heads._known) <= 64
     heads.add(b"a" * 5000 + b"\r\n\r\n", None, 1)
     assert heads.find(b"a" * 5000 + b"\r\n\r\n1") is None
