@@ -82,13 +82,9 @@ class FilterResult(msgspec.Struct):
         The verdict of a later extender on a node replaces an earlier one; a node in both maps of an answer takes the
         unresolvable reason.
         """
-        for name, reason in answer.failed.items():
-            self.unresolvable.pop(name, None)
-            self.failed[name] = reason
-        for name, reason in answer.failed_and_unresolvable.items():
-            self.failed.pop(name, None)
-            self.unresolvable[name] = reason
         sent, kept = self.args.names, answer.kept
+        if answer.failed or answer.failed_and_unresolvable:
+            self._add_reasons(answer)
         if len(kept) != len(sent):
             self.rejected_by.append(extender)
             self._retry(answer.retry_after)
@@ -97,6 +93,14 @@ class FilterResult(msgspec.Struct):
         elif len(kept) == 1 and len(sent) > 1:
             self.left_one.append(extender)
         self.args = self.args.about(kept)
+
+    def _add_reasons(self, answer: FilterAnswer) -> None:
+        for name, reason in answer.failed.items():
+            self.unresolvable.pop(name, None)
+            self.failed[name] = reason
+        for name, reason in answer.failed_and_unresolvable.items():
+            self.failed.pop(name, None)
+            self.unresolvable[name] = reason
 
     def fail(self, error: ExtenderError) -> None:
         """An extender that is not ignorable failed, or cannot be called: no node is left."""

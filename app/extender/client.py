@@ -325,7 +325,8 @@ class HTTPExtender:
         """One exchange. All errors of it and of its answer are raised as ExtenderError."""
         now, verb, body, asked = self._now, line.verb, call.body, call.asked
         started = now()
-        admission = self._admit(line, started)
+        usual = line.breaker.state is _CLOSED and self._ahead is None
+        admission = _CALL if usual else self._admit(line, started)
         self._emit(events.CallStarted(self.name, verb))
         counted = self.places.limit.begin(verb, started) if line.limited else None
         try:
@@ -463,8 +464,6 @@ class HTTPExtender:
         breaker = line.breaker
         if self._ahead is not None and self.holds_back(line.verb):
             raise self._held_back(line)
-        if breaker.state is _CLOSED:
-            return _CALL
         before, admission = breaker.state, breaker.admit(now)
         if breaker.state is not before:
             self._emit(events.BreakerChanged(self.name, line.verb, breaker.state))

@@ -24,6 +24,8 @@ from app.wire.go_json_stream import Stream
 ERROR_BODY_BYTES: Final = 4096
 #: Bytes of a request that are written at once; the rest is written in batches.
 ONE_WRITE: Final = 256 * 1024
+#: Bytes of an answer that is read without a stream, whoever reads it, if it comes in one piece.
+AT_ONCE: Final = 256 * 1024
 #: Seconds to wait for the end of an answer whose status is known already.
 _END_SECONDS: Final = 0.1
 #: Longer answers are always read to their end.
@@ -80,13 +82,6 @@ class Request(Progress, kw_only=True):
         lines += b"Content-Type: application/json\r\n"
         return route.head("POST", "", lines, self.body.size)
 
-    def one_go(self, max_bytes: int) -> int:
-        """The most bytes of an answer that is read as a whole."""
-        if self.large is None:
-            return max_bytes
-        one_go = self.large.reader.one_go
-        return min(max_bytes, one_go)
-
 
 async def exchange(
     pool: Pool,
@@ -118,7 +113,7 @@ async def exchange(
             sending = asyncio.create_task(_send(connection, head, body), name="extender request")
         answer = await connection.answer()
         request.in_body = True
-        response = _read_at_once(connection, answer, request, max_bytes)
+        response = _read_at_once(connection, answer, max_bytes)
         if response is None:
             response = await _read(connection, answer, request, max_bytes)
     except BaseException:
@@ -133,12 +128,12 @@ async def exchange(
 
 
 def _read_at_once(
-    connection: HTTPConnection, answer: Answer, request: Request, max_bytes: int
+    connection: HTTPConnection, answer: Answer, max_bytes: int
 ) -> ExtenderResponse | None:
-    """As ``_read``, if the whole body of a 200 is there in one piece that is neither packed nor large; else None."""
+    """As ``_read``, if the whole body of a 200 is there in one piece that is neither packed nor long; else None."""
     if answer.status != 200 or answer.encoding:
         return None
-    body = connection.take_whole(request.one_go(max_bytes))
+    body = connection.take_whole(min(AT_ONCE, max_bytes))
     return None if body is None else ExtenderResponse(200, answer.headers, body)
 
 
@@ -161,7 +156,8 @@ async def _read(
         return ExtenderResponse(status, headers, await _beginning(payload))
     if answer.declared > max_bytes:
         raise too_large(max_bytes)
-    large, one_go = request.large, request.one_go(max_bytes)
+    large = request.large
+    one_go = max_bytes if large is None else min(large.reader.one_go, max_bytes)
     chunks = await _value(payload, one_go + 1)
     received = sum(map(len, chunks))
     if received <= one_go:

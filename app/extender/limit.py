@@ -178,10 +178,10 @@ class ConcurrencyLimit:
         return max(factor * alone, harmless)
 
     def _sample(self, seconds: float, allowed: float) -> None:
-        self._samples += 1
+        samples = self._samples = self._samples + 1
         self._seconds += seconds
         self._allowed += allowed
-        if self._seconds > self._allowed and self._samples >= min(_FEW, self.limit):
+        if self._seconds > self._allowed and samples >= min(_FEW, self.limit):
             self._shrink(max(_LEAST, self._allowed / self._seconds))
         elif self._limit < self._maximum and 2 * self.used >= self.limit and self._may_grow():
             step = 1.0 if self._never_shrunk else 1.0 / self._limit

@@ -91,7 +91,9 @@ class HTTPTransport:
             large=large,
         )
         try:
-            route = self._route(url)
+            route = self._routes.get(url)
+            if route is None or route.secure:
+                route = self._route(url)
             response = await exchange(pool, route, request, self._max_answer_bytes, self._may_call)
             if response.status in _REDIRECTS:
                 response = await self._follow(pool, request, route, response)

@@ -6,6 +6,7 @@ format are decoded by a fast, strict decoder; all others by app.wire.go_json, wh
 Go's error texts. Of Node objects in a response only the names are decoded.
 """
 
+import operator
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, Sized
 from functools import partial
 from typing import Annotated, Any, Final, Generic, TypeAlias, TypeVar
@@ -339,7 +340,7 @@ def _read_scores(body: bytes, asked: ExtenderArgs | None) -> tuple[list[str], li
     if answer is None:
         return None
     _check_size(asked, answer)
-    return [entry.Host for entry in answer], [entry.Score for entry in answer]
+    return list(map(_HOST_OF, answer)), list(map(_SCORE_OF, answer))
 
 
 def _filter_meaning(answer: Any) -> FilterAnswer:
@@ -453,6 +454,10 @@ class _Echo(msgspec.Struct, forbid_unknown_fields=True):
     FailedAndUnresolvableNodes: dict[str, str] | None = None
     Error: str | None = None
 
+
+#: Of scores, of which there are many.
+_HOST_OF: Final[Callable[[Any], str]] = operator.attrgetter("Host")
+_SCORE_OF: Final[Callable[[Any], int]] = operator.attrgetter("Score")
 
 _Int64: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 

@@ -375,11 +375,11 @@ class Exchange:
     def at_eof(self) -> bool:
         return not self._body and self._body_error is None
 
-    def whole(self) -> bytes | None:
-        return self._body if self._body and self._body_error is None else None
-
-    def take_whole(self) -> None:
-        self._body = b""
+    def take_whole(self, limit: int) -> bytes | None:
+        if not self._body or self._body_error is not None or len(self._body) > limit:
+            return None
+        body, self._body = self._body, b""
+        return body
 
     async def readany(self) -> bytes:
         if not self._body and self._body_error is not None:

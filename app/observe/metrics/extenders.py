@@ -1,6 +1,6 @@
 """Metrics of calls to extenders, by extender and verb; kube-scheduler has none."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import msgspec
@@ -33,6 +33,18 @@ class _Calls(msgspec.Struct, frozen=True):
     received: Sample
     #: By outcome; created with the first call that ends so.
     ended: dict[CallOutcome, Sample]
+
+
+class _CallsBy(dict[tuple[str, Verb], _Calls]):
+    """The series by extender and verb, each looked up with its first call."""
+
+    def __init__(self, look_up: Callable[[str, Verb], _Calls]) -> None:
+        super().__init__()
+        self._look_up: Final = look_up
+
+    def __missing__(self, key: tuple[str, Verb]) -> _Calls:
+        series = self[key] = self._look_up(*key)
+        return series
 
 
 class ExtenderMetrics:
@@ -89,7 +101,7 @@ class ExtenderMetrics:
             "or configured.",
             ("extender",),
         )
-        self._calls: Final[dict[tuple[str, Verb], _Calls]] = {}
+        self._calls: Final = _CallsBy(self._calls_of)
         #: Counts and times calls.
         self.on: Final = ByType(
             {
@@ -144,7 +156,7 @@ class ExtenderMetrics:
         self._limit.labels(extender)
 
     def _started(self, event: CallStarted) -> None:
-        self._series(event.extender, event.verb).in_flight.value += 1
+        self._calls[event.extender, event.verb].in_flight.value += 1
 
     def _held_back(self, event: CallHeldBack) -> None:
         self._outcomes.labels(event.extender, event.verb.value, _HELD_BACK).inc()
@@ -159,7 +171,7 @@ class ExtenderMetrics:
         self._ignored.labels(event.error.extender, event.error.verb.value).inc()
 
     def _finished(self, call: CallFinished) -> None:
-        series = self._series(call.extender, call.verb)
+        series = self._calls[call.extender, call.verb]
         series.in_flight.value -= 1
         series.seconds.observe(call.seconds)
         ended = series.ended.get(call.outcome)
@@ -174,15 +186,12 @@ class ExtenderMetrics:
         for each in State:
             self._breaker.labels(extender, verb.value, each.value).value = float(each is state)
 
-    def _series(self, extender: str, verb: Verb) -> _Calls:
-        series = self._calls.get((extender, verb))
-        if series is None:
-            labels = extender, verb.value
-            series = self._calls[extender, verb] = _Calls(
-                self._in_flight.labels(*labels),
-                self._seconds.labels(*labels),
-                self._sent.labels(*labels),
-                self._received.labels(*labels),
-                {},
-            )
-        return series
+    def _calls_of(self, extender: str, verb: Verb) -> _Calls:
+        labels = extender, verb.value
+        return _Calls(
+            self._in_flight.labels(*labels),
+            self._seconds.labels(*labels),
+            self._sent.labels(*labels),
+            self._received.labels(*labels),
+            {},
+        )
