@@ -123,9 +123,9 @@ def status_patches_do_not_say_which_pod_they_mean():
 def the_lease_is_looked_at_before_the_connection_is_made():
     once = client._once
 
-    async def early(pool, route, request, *more):
-        request.before_sending()
-        return await once(pool, route, request._replace(before_sending=lambda: None), *more)
+    async def early(pool, route, method, data, deadline, progress, check):
+        check()
+        return await once(pool, route, method, data, deadline, progress, lambda: None)
 
     yield mock.patch.object(client, "_once", early)
 
