@@ -118,8 +118,8 @@ class HTTPExtender:
         self._transport: Final = transport or transport_for(config, self._tls, environ, may_call)
         self._memory: Final = memory or AnswerMemory(0)
         self._factor: Final = _int64(config.weight * SCORE_SCALE)
-        self._lines: Final = {
-            verb: _Line(
+        self._states: Final = {
+            verb: _VerbState(
                 verb,
                 config.url(verb) if config.path(verb) else "",
                 Breaker(config.breaker),
@@ -160,23 +160,23 @@ class HTTPExtender:
 
     def supports(self, verb: Verb) -> bool:
         """Whether the verb is configured."""
-        return bool(self._lines[verb].url)
+        return bool(self._states[verb].url)
 
     def state(self, verb: Verb) -> State:
         """The breaker's state for a verb."""
-        return self._lines[verb].breaker.state
+        return self._states[verb].breaker.state
 
     def why_not(self, verb: Verb) -> ExtenderError | None:
         """The error of a call that the breaker holds back; None if it would be made."""
         if not self.holds_back(verb):
             return None
-        return self._held_back(self._lines[verb])
+        return self._held_back(self._states[verb])
 
     def holds_back(self, verb: Verb) -> bool:
         """Whether the breaker would hold back a call."""
         if self._ahead is not None and self._ahead.state(verb) is not _CLOSED:
             return True
-        breaker = self._lines[verb].breaker
+        breaker = self._states[verb].breaker
         return breaker.state is not _CLOSED and breaker.holds_back(self._now())
 
     async def filter(self, args: ExtenderArgs) -> FilterAnswer:
@@ -314,46 +314,46 @@ class HTTPExtender:
     def _ask(self, verb: Verb, call: "_Call[A, T]") -> Coroutine[Any, Any, T]:
         """The judged answer; waits for its turn if only one call may be in progress. Raises ExtenderError."""
         if self.turn is None and self._ahead is None:
-            return self._observed(self._lines[verb], call)
-        return self._in_turn(self._lines[verb], call)
+            return self._observed(self._states[verb], call)
+        return self._in_turn(self._states[verb], call)
 
-    async def _in_turn(self, line: "_Line", call: "_Call[A, T]") -> T:
+    async def _in_turn(self, state: "_VerbState", call: "_Call[A, T]") -> T:
         async with self._behind(), self.turn or nullcontext():
-            return await self._observed(line, call)
+            return await self._observed(state, call)
 
-    async def _observed(self, line: "_Line", call: "_Call[A, T]") -> T:
+    async def _observed(self, state: "_VerbState", call: "_Call[A, T]") -> T:
         """One exchange. All errors of it and of its answer are raised as ExtenderError."""
-        now, verb, body, asked = self._now, line.verb, call.body, call.asked
+        now, verb, body, asked = self._now, state.verb, call.body, call.asked
         started = now()
-        usual = line.breaker.state is _CLOSED and self._ahead is None
-        admission = _CALL if usual else self._admit(line, started)
+        usual = state.breaker.state is _CLOSED and self._ahead is None
+        admission = _CALL if usual else self._admit(state, started)
         self._emit(events.CallStarted(self.name, verb))
-        counted = self.places.limit.begin(verb, started) if line.limited else None
+        counted = self.places.limit.begin(verb, started) if state.limited else None
         try:
             response = await self._transport.post(
-                line.url,
+                state.url,
                 body,
                 headers=self._headers(),
                 timeout_seconds=self._timeout,
                 large=Large(call.reader, asked, self._memory),
             )
             call.response, call.retry_after = response, retry_after(response.headers)
-            last = None if asked is None else line.same(response, asked.names)
-            answer: T = await self._read(line, call, response) if last is None else last.judged
+            last = None if asked is None else state.same(response, asked.names)
+            answer: T = await self._read(state, call, response) if last is None else last.judged
             call.outcome = _SUCCESS
         except TransportError as err:
-            raise self._error(line, call, err.text, err.outcome, sent=err.sent) from err
+            raise self._error(state, call, err.text, err.outcome, sent=err.sent) from err
         except AnswerError as err:
-            raise self._error(line, call, str(err), CallOutcome.BAD_ANSWER) from err
+            raise self._error(state, call, str(err), CallOutcome.BAD_ANSWER) from err
         except _Refusal as err:
-            raise self._error(line, call, str(err), CallOutcome.ERROR) from err
+            raise self._error(state, call, str(err), CallOutcome.ERROR) from err
         except ExtenderError:
             raise
         except Exception as err:
-            raise self._unexpected(line, call, err) from err
+            raise self._unexpected(state, call, err) from err
         finally:
             ended = now()
-            self._report(line, call.outcome, admission, started, ended)
+            self._report(state, call.outcome, admission, started, ended)
             if counted is not None:
                 self._count(call.outcome, counted, ended)
             response = call.response
@@ -446,43 +446,50 @@ class HTTPExtender:
             self._limit = limit.limit
             self._emit(events.LimitChanged(self.name, limit.limit))
 
-    async def _read(self, line: "_Line", call: "_Call[A, T]", response: ExtenderResponse) -> T:
+    async def _read(
+        self, state: "_VerbState", call: "_Call[A, T]", response: ExtenderResponse
+    ) -> T:
         """The judged answer in a response. Raises AnswerError, _Refusal, and ExtenderError for a status other than
         200."""
         reader, asked, body = call.reader, call.asked, response.body
         if response.status != 200:
-            raise self._status_error(line, call, response)
+            raise self._status_error(state, call, response)
         if response.stream is not None:
             return call.judge(reader.finished(response.stream))
         judged = call.judge(await in_steps(reader.steps(body, asked)))
         if asked is not None and len(body) <= _MOST_KEPT:
-            line.answers.appendleft(_LastAnswer(asked.names, body, judged))
+            state.answers.appendleft(_LastAnswer(asked.names, body, judged))
         return judged
 
-    def _admit(self, line: "_Line", now: float) -> Admission:
+    def _admit(self, state: "_VerbState", now: float) -> Admission:
         """Asks the breaker. Raises ExtenderError if the call is held back."""
-        breaker = line.breaker
-        if self._ahead is not None and self.holds_back(line.verb):
-            raise self._held_back(line)
+        breaker = state.breaker
+        if self._ahead is not None and self.holds_back(state.verb):
+            raise self._held_back(state)
         before, admission = breaker.state, breaker.admit(now)
         if breaker.state is not before:
-            self._emit(events.BreakerChanged(self.name, line.verb, breaker.state))
+            self._emit(events.BreakerChanged(self.name, state.verb, breaker.state))
         if admission is Admission.HELD_BACK:
-            raise self._held_back(line)
+            raise self._held_back(state)
         return admission
 
-    def _held_back(self, line: "_Line") -> ExtenderError:
-        self._emit(events.CallHeldBack(self.name, line.verb))
-        text = f'extender "{self.name}" {NOT_CALLED}: {line.last_failure}'
+    def _held_back(self, state: "_VerbState") -> ExtenderError:
+        self._emit(events.CallHeldBack(self.name, state.verb))
+        text = f'extender "{self.name}" {NOT_CALLED}: {state.last_failure}'
         return ExtenderError(
-            text, extender=self.name, verb=line.verb, outcome=CallOutcome.HELD_BACK, sent=False
+            text, extender=self.name, verb=state.verb, outcome=CallOutcome.HELD_BACK, sent=False
         )
 
     def _report(
-        self, line: "_Line", outcome: CallOutcome, admission: Admission, began: float, now: float
+        self,
+        state: "_VerbState",
+        outcome: CallOutcome,
+        admission: Admission,
+        began: float,
+        now: float,
     ) -> None:
         """Tells the breaker how a call has ended."""
-        breaker = line.breaker
+        breaker = state.breaker
         before = breaker.state
         if outcome is _SUCCESS:
             breaker.succeeded(now)
@@ -493,7 +500,7 @@ class HTTPExtender:
         else:
             breaker.succeeded(now)
         if breaker.state is not before:
-            self._emit(events.BreakerChanged(self.name, line.verb, breaker.state))
+            self._emit(events.BreakerChanged(self.name, state.verb, breaker.state))
 
     def _headers(self) -> dict[str, str]:
         headers: dict[str, str] = {}
@@ -508,22 +515,24 @@ class HTTPExtender:
         return headers
 
     def _status_error(
-        self, line: "_Line", call: "_Call[A, T]", response: ExtenderResponse
+        self, state: "_VerbState", call: "_Call[A, T]", response: ExtenderResponse
     ) -> ExtenderError:
-        path, url = self.config.path(line.verb), redacted(line.url)
+        path, url = self.config.path(state.verb), redacted(state.url)
         text = f"failed {path} with extender at URL {url}, code {response.status}"
-        return self._error(line, call, text, CallOutcome.STATUS, response=response)
+        return self._error(state, call, text, CallOutcome.STATUS, response=response)
 
-    def _unexpected(self, line: "_Line", call: "_Call[A, T]", err: Exception) -> ExtenderError:
+    def _unexpected(
+        self, state: "_VerbState", call: "_Call[A, T]", err: Exception
+    ) -> ExtenderError:
         """The ExtenderError for an answer that raised an unexpected exception."""
-        warning = f"reading the answer to {line.verb.value} failed: {err!r:.500}"
+        warning = f"reading the answer to {state.verb.value} failed: {err!r:.500}"
         self._emit(events.ExtenderWarning(self.name, warning))
         text = f"the answer cannot be read: {type(err).__name__}"
-        return self._error(line, call, text, CallOutcome.BAD_ANSWER)
+        return self._error(state, call, text, CallOutcome.BAD_ANSWER)
 
     def _error(
         self,
-        line: "_Line",
+        state: "_VerbState",
         call: "_Call[A, T]",
         text: str,
         outcome: CallOutcome,
@@ -533,11 +542,11 @@ class HTTPExtender:
     ) -> ExtenderError:
         call.outcome = outcome
         if outcome.unanswered:
-            line.last_failure = text
+            state.last_failure = text
         return ExtenderError(
             text,
             extender=self.name,
-            verb=line.verb,
+            verb=state.verb,
             outcome=outcome,
             answer=ErrorAnswer(response.status, excerpt(response.body)) if response else NO_ANSWER,
             retry_after=call.retry_after,
@@ -562,7 +571,7 @@ class _LastAnswer(msgspec.Struct, frozen=True):
     judged: Any
 
 
-class _Line(msgspec.Struct, eq=False):
+class _VerbState(msgspec.Struct, eq=False):
     """What is kept for the calls of one verb."""
 
     verb: Verb

@@ -51,7 +51,7 @@ class SteadySkip:
     """A plugin whose PreFilter, once it has skipped a pod, skips it and its replicas until its surroundings change.
 
     The surroundings are the pod itself, objects other than pods, and pods with affinity terms (NodeTable.surroundings).
-    Replicas (Pod.kind) have the same template, namespace, labels and controller; what the plugin writes to the
+    Replicas (Pod.kind) have the same template, namespace, labels, controller and group; what the plugin writes to the
     cycle state while it skips one of them holds for all.
     """
 
