@@ -104,7 +104,7 @@ class FilterResult(msgspec.Struct):
 
     def fail(self, error: ExtenderError) -> None:
         """An extender that is not ignorable failed, or cannot be called: no node is left."""
-        self.error = error
+        self.error = _stored(error)
         self.rejected_by, self.retry_after = [error.extender], error.retry_after
         self.args = self.args.about([])
 
@@ -211,7 +211,7 @@ class ExtenderChain:
                     result.fail(err)
                     break
                 self._ignore(err, args.pod)
-                result.ignored.append(err)
+                result.ignored.append(_stored(err))
             else:
                 result.add(extender.name, answer)
         return result
@@ -418,3 +418,9 @@ def _check_binders(binders: Sequence[HTTPExtender]) -> None:
                 f"extenders {one.name} and {other.name} both have a bindVerb, and {why}; only one extender can bind "
                 "a pod: give them different managedResources or profiles, or drop one bindVerb"
             )
+
+
+def _stored(error: ExtenderError) -> ExtenderError:
+    """The error without its traceback, whose frames hold the result that it is put into: in the cycle, what the attempt
+    has held would stay until a collection of old objects, for minutes."""
+    return error.with_traceback(None)

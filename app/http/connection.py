@@ -1,6 +1,7 @@
 """One HTTP/1.1 connection that carries one exchange at a time. httptools parses the answers."""
 
 import asyncio
+import copy
 import functools
 import math
 import select
@@ -143,7 +144,7 @@ class HTTPConnection(asyncio.Protocol):
         """Passes a part of a request to the kernel, or to the transport's buffer. Raises HTTPError, TimeoutError."""
         transport = self._transport
         if self._error is not None or transport.is_closing():
-            raise self._error or ServerDisconnectedError()
+            raise self._failure() if self._error else ServerDisconnectedError()
         if len(pieces) == 1:
             transport.write(pieces[0])
         elif self._joins:
@@ -163,7 +164,7 @@ class HTTPConnection(asyncio.Protocol):
         """
         while self._answer is None:
             if self._error is not None:
-                raise self._error
+                raise self._failure()
             self._waiter = self._loop.create_future()
             try:
                 await self._waiter
@@ -191,7 +192,7 @@ class HTTPConnection(asyncio.Protocol):
             if isinstance(self._error, ConnectionFailedError):
                 raise PayloadError("the body is not complete") from self._error
             if self._error is not None:
-                raise self._error
+                raise self._failure()
             await self._wait()
         chunks = self._chunks
         data = chunks[0] if len(chunks) == 1 else b"".join(chunks)
@@ -337,9 +338,17 @@ class HTTPConnection(asyncio.Protocol):
     def _fail(self, error: Exception) -> None:
         self._spent = True
         if self._error is None:
-            self._error = error
+            self._error = error.with_traceback(None)
         self._wake()
         self.resume_writing()
+
+    def _failure(self) -> Exception:
+        """A copy of the error, to be raised. The traceback of the one that is kept would lead back here: in the cycle,
+        what the exchange has held would stay until a collection of old objects, for minutes."""
+        assert self._error is not None  # noqa: S101 - the caller has looked
+        failure = copy.copy(self._error)
+        failure.__cause__ = self._error.__cause__
+        return failure
 
     def _malformed(self, err: httptools.HttpParserError, data: bytes) -> MalformedAnswerError:
         if isinstance(err.__context__, MalformedAnswerError):  # what a callback raised

@@ -203,7 +203,10 @@ class KubeClient:
                 await asyncio.sleep(min(wait, MAX_RETRY_AFTER))
                 continue
             self._note_refusal(error)
-            raise error
+            try:
+                raise error
+            finally:
+                del error  # the traceback has this frame: no cycle
 
     def _note_refusal(self, error: KubeApiError) -> None:
         if isinstance(error, Unauthorized) and self._failures is not None:
@@ -318,7 +321,10 @@ class KubeClient:
                 if renewed:
                     continue
             self._note_refusal(error)
-            raise error
+            try:
+                raise error
+            finally:
+                del error  # the traceback has this frame: no cycle
 
     async def _open(self, target: str, lines: bytes, read_timeout: float) -> "StreamedResponse":
         """The answer to a GET; its body has not been read. Raises TimeoutError, HTTPError, OSError."""

@@ -305,7 +305,10 @@ class ExtenderCycle:
         if known is None:
             self._serial.observe(result)
         if result.error is not None:
-            raise result.error
+            try:
+                raise result.error
+            finally:
+                del result  # the traceback has this frame: no cycle
         if result.survivors is not candidates.names:
             attempt.extender_verdicts.update(_verdicts(candidates.names, result, asked))
         return result

@@ -19,7 +19,12 @@ from app.http.connection import (
     KnownHeads,
     MalformedAnswerError,
 )
-from app.http.errors import ConnectionBrokenError, PayloadError, ServerDisconnectedError
+from app.http.errors import (
+    ConnectionBrokenError,
+    HTTPError,
+    PayloadError,
+    ServerDisconnectedError,
+)
 
 
 class Transport(asyncio.Transport):
@@ -281,6 +286,32 @@ async def test_a_connection_that_has_ended_is_freed_without_a_collection(exc):
     try:
         connection.connection_lost(exc)
         del connection, transport
+        assert gone() is None
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize(
+    "fails",
+    [
+        lambda connection: connection.expire(),
+        lambda connection: connection.data_received(b"nonsense\r\n\r\n"),
+        lambda connection: connection.data_received(b"HTTP/1.1 200 OK\r\n" + b"A: b\r\n" * 10_000),
+    ],
+    ids=["late", "malformed", "a large head"],
+)
+async def test_a_connection_that_has_failed_is_freed_without_a_collection(fails):
+    connection, transport = made()
+    gone = weakref.ref(connection)
+    gc.disable()
+    try:
+        fails(connection)
+        with pytest.raises((TimeoutError, HTTPError)) as failure:
+            await connection.answer()
+        with pytest.raises((TimeoutError, HTTPError)):
+            await connection.readany()
+        connection.connection_lost(None)
+        del connection, transport, failure
         assert gone() is None
     finally:
         gc.enable()

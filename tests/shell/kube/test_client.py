@@ -4,8 +4,10 @@ Also: pace and headers. Left out: where connection settings come from (test_kube
 """
 
 import asyncio
+import gc
 import json
 import re
+import weakref
 from contextlib import suppress
 from socket import AF_INET, IPPROTO_TCP, SO_KEEPALIVE, SOCK_STREAM, SOL_SOCKET, TCP_KEEPIDLE
 
@@ -358,6 +360,22 @@ async def test_a_status_becomes_an_exception(code, reason, kind):
     assert type(caught.value) is kind
     assert (caught.value.status, caught.value.reason) == (code, reason)
     assert caught.value.details.name == "a"
+
+
+async def test_a_refused_request_is_freed_without_a_collection():
+    async def refuse(request):
+        await request.answer(404, status_body(404, "NotFound", "gone", name="a"))
+
+    async with serving(refuse) as server, client_of(server.url) as client:
+        gc.disable()
+        try:
+            with pytest.raises(NotFound) as caught:
+                await client.request("GET", "/x")
+            gone = weakref.ref(caught.value)
+            del caught
+            assert gone() is None
+        finally:
+            gc.enable()
 
 
 @pytest.mark.parametrize("body", [b"<html>secrets of a proxy</html>", b'{"message":"secrets"}'])

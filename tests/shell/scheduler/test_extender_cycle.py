@@ -1,6 +1,7 @@
 """Scheduling with extenders: which nodes they are shown, late decisions, refusals, and pods woken from outside."""
 
 import asyncio
+import gc
 import random
 from collections import Counter
 
@@ -853,3 +854,46 @@ class TestIgnored:
         assert told[1][2].endswith("(and 3 more times since the last event)")
         messages = [r.getMessage() for r in caplog.records if "xtender" in r.getMessage()]
         assert messages == ["Extender fails and is ignored", "Extender answers again"]
+
+
+async def breaks_off(verb, request):
+    raise TransportError(CallOutcome.UNREACHABLE, "connection refused", sent=False)
+
+
+@pytest.mark.parametrize("ignorable", [False, True])
+@pytest.mark.parametrize(
+    "reply",
+    [
+        breaks_off,
+        lambda verb, request: ExtenderResponse(500, {}, b"broken"),
+        lambda verb, request: ok(b"nonsense"),
+        lambda verb, request: {"Error": "no"},
+        refuses(),
+    ],
+    ids=["no connection", "500", "nonsense", "an error", "refuses all"],
+)
+async def test_a_failed_attempt_is_freed_without_a_collection(reply, ignorable):
+    """Collections of old objects are minutes apart, and each attempt has candidates and columns of scores."""
+    ext = scripted(reply, ignorable=ignorable)
+    async with World(ext).running() as world:
+        world.nodes("n1", "n2")
+        gc.collect()
+        gc.disable()
+        try:
+            for number in range(4):
+                world.pod(f"p{number}")
+            await asyncio.sleep(1)
+            assert ext.fake.requests
+            gc.set_debug(gc.DEBUG_SAVEALL)
+            gc.collect()
+            left = Counter(type(each).__name__ for each in gc.garbage)
+        finally:
+            gc.set_debug(0)
+            gc.garbage.clear()
+            gc.enable()
+    assert {name: left[name] for name in ("Attempt", "ExtenderArgs", "FilterResult", "frame")} == {
+        "Attempt": 0,
+        "ExtenderArgs": 0,
+        "FilterResult": 0,
+        "frame": 0,
+    }
