@@ -69,6 +69,7 @@ async def _parts(
     finally:
         coming.cancel()
         await asyncio.gather(coming, return_exceptions=True)
+        del coming  # its exception has this frame: no cycle
     feed.resource_version = page.resource_version
     feed.lists += 1
     keys |= feed.unreadable

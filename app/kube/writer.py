@@ -174,7 +174,7 @@ class KubeWriter:
             request = self._transport.request("POST", path, body=body, guard=guard)
             expect_object(await request)
         except KubeError as err:
-            error = err
+            error = err.with_traceback(None)
         else:
             return SUCCESS
         doubt = Doubt(f"{namespace}/{name}", uid, node, asyncio.get_running_loop().time())
@@ -204,7 +204,7 @@ class KubeWriter:
             try:
                 await self._write("POST", path, body)
             except KubeError as err:
-                error = err
+                error = err.with_traceback(None)
             else:
                 return SUCCESS
         while loop.time() < settled_at:

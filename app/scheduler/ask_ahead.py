@@ -16,6 +16,8 @@ from app.scheduler.extender_cycle import ExtenderCycle, Questions
 from app.scheduler.slots import Slots
 from app.state.queue.queued_pod import QueuedPod
 
+AttemptFor = Callable[[QueuedPod], Attempt | None]
+
 _NAME: Final = "ask extenders about pods of a group"
 
 
@@ -26,14 +28,13 @@ class AskAhead:
         self,
         extenders: ExtenderCycle,
         questions: Questions,
-        attempt_for: Callable[[QueuedPod], Attempt | None],
         slots: Slots,
     ) -> None:
-        """``attempt_for`` returns None for a pod that need not be tried any longer."""
         self._extenders: Final = extenders
         self._questions: Final = questions
-        self._attempt_for: Final = attempt_for
         self._slots: Final = slots
+        #: During the block only: for a pod's attempt.
+        self._attempt_for: AttemptFor
         #: The pods that extenders were not asked about yet.
         self._pods: Final[deque[QueuedPod]] = deque()
         #: The pods whose turn has not come, by uid.
@@ -43,8 +44,14 @@ class AskAhead:
         self._ended: Final = asyncio.Event()
 
     @asynccontextmanager
-    async def during(self, pods: Iterable[QueuedPod]) -> AsyncIterator[None]:
-        """Asks about these pods, in this order, during the block; no call is in flight after it."""
+    async def during(
+        self, pods: Iterable[QueuedPod], attempt_for: AttemptFor
+    ) -> AsyncIterator[None]:
+        """Asks about these pods, in this order, during the block; no call is in flight after it.
+
+        ``attempt_for`` returns None for a pod that need not be tried any longer.
+        """
+        self._attempt_for = attempt_for
         self._pods.extend(queued for queued in pods if self._extenders.concerns(queued.pod))
         self._waiting.update(queued.pod.uid for queued in self._pods)
         try:
@@ -55,9 +62,11 @@ class AskAhead:
             if self._feeder is not None:
                 self._feeder.cancel()
                 await asyncio.wait([self._feeder])
+                self._feeder = None  # its exception leads back here
             while self._in_flight:
                 self._ended.clear()
                 await self._ended.wait()
+            del self._attempt_for  # which leads back here
 
     def turn_of(self, queued: QueuedPod) -> None:
         """It is this pod's turn. Starts to ask about those after it, if extenders may be called for several pods at a

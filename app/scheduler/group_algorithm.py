@@ -26,7 +26,7 @@ from app.model.pod import Pod
 from app.model.pod_groups import PodGroup
 from app.model.status import Code, SchedulingError
 from app.observe.events import NodeSelected
-from app.scheduler.ask_ahead import AskAhead
+from app.scheduler.ask_ahead import AskAhead, AttemptFor
 from app.scheduler.driving import drive
 from app.scheduler.extender_cycle import ExtenderCycle
 from app.scheduler.failures import GONE, FailureHandler
@@ -40,7 +40,6 @@ from app.state.queue.queued_pod import QueuedPod
 log = logging.getLogger(__name__)
 
 #: Returns an attempt for a popped pod; None for one that must not be tried, which is dropped.
-AttemptFor = Callable[[QueuedPod], Attempt | None]
 
 NO_PLACEMENTS: Final = "no feasible placements found"
 NO_PREEMPTION_IN_PLACEMENTS: Final = (
@@ -122,7 +121,7 @@ class GroupAlgorithm:
         self._ahead: Final = (
             None
             if extenders is None or self._questions is None
-            else AskAhead(extenders, self._questions, self._attempt_ahead, slots)
+            else AskAhead(extenders, self._questions, slots)
         )
         self._framework: Framework | None = None
         #: Whether a pod does not fit, and may share claims with the group that have to be freed.
@@ -500,7 +499,8 @@ class GroupAlgorithm:
     def _asking_ahead(self) -> AbstractAsyncContextManager[None]:
         if self._ahead is None:
             return contextlib.nullcontext()
-        return self._ahead.during(member.queued for member in self._group)
+        pods = [member.queued for member in self._group]
+        return self._ahead.during(pods, self._attempt_ahead)
 
     def _attempt_ahead(self, queued: QueuedPod) -> Attempt | None:
         attempt = self._attempt_for(queued) if self._group.waits(queued.pod) else None

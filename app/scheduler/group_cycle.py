@@ -24,10 +24,11 @@ from app.framework.handle import Effects
 from app.model.pod_groups import GroupKey
 from app.model.status import Code
 from app.observe.events import GroupAttempted
+from app.scheduler.ask_ahead import AttemptFor
 from app.scheduler.binding import Binder
 from app.scheduler.extender_cycle import ExtenderCycle
 from app.scheduler.failures import FailureHandler
-from app.scheduler.group_algorithm import NO_PLACEMENTS, AttemptFor, GroupAlgorithm
+from app.scheduler.group_algorithm import NO_PLACEMENTS, GroupAlgorithm
 from app.scheduler.group_state import UNSCHEDULABLE, GroupFault, GroupState, Member
 from app.scheduler.group_status import GroupCycleResult, GroupStatusWriter
 from app.scheduler.parts import Parts

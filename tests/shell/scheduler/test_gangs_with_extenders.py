@@ -5,6 +5,7 @@ import functools
 import itertools
 import json
 import random
+from collections import Counter
 
 import msgspec
 import pytest
@@ -19,6 +20,7 @@ from app.model.pod import LabelSet, Pod
 from app.model.pod_groups import GROUP_LABEL
 from tests.fuzz.driver import in_new_loop
 from tests.shell.extender.fakes import extender
+from tests.shell.garbage import collecting
 from tests.shell.scheduler import test_group_placements as placements
 from tests.shell.scheduler.test_group_cycle import bindings, gang
 from tests.shell.scheduler.world import CONFIG, running
@@ -97,6 +99,20 @@ async def test_the_calls_for_a_gang_overlap_up_to_parallelism():
     assert ext.fake.most_in_flight == 16
     _, four = await placed(slowly(everything), 32, serial=False, config=with_parallelism(4))
     assert four.fake.most_in_flight == 4
+
+
+@pytest.mark.parametrize("size", [8, 100])  # all fit, or too few
+async def test_the_cycle_of_a_group_is_freed_without_a_collection(size):
+    """Collections of old objects are minutes apart, and each pod of a group has a list of nodes."""
+    make, made = one_extender(slowly(everything))
+    async with running(*NODES, extenders=make) as world:
+        with collecting() as left:
+            gang(world, size)
+            for number in range(size):
+                world.add(member(f"p{number:03}"))
+            await world.run_for(5)
+    assert made[0].fake.requests
+    assert not left & Counter({"GroupAlgorithm": 1, "ExtenderArgs": 1, "AskAhead": 1, "Attempt": 1})
 
 
 async def test_each_pod_is_asked_about_once():
