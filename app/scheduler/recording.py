@@ -52,6 +52,8 @@ ALONE_BYTES: Final = 4 << 10
 BLOCK_BYTES: Final = 1 << 20
 #: Bytes of a pod in a list, about.
 _POD_BYTES: Final = 128
+#: Bytes of a label, at most: a prefix of 253, a name and a value of 63 each.
+_LABEL_BYTES: Final = 400
 #: Bytes of the objects in a record of a list, about; a longer list has several.
 LIST_BYTES: Final = 1 << 20
 MAX_WAITING: Final = 16
@@ -228,6 +230,13 @@ class Recorder:
             return
         self._note(msgspec.Raw(packed))
 
+    def _note_sized(self, record: Any, size: int) -> None:
+        """As ``_note``; alone if it has so many bytes, about, as records that are encoded together must not have."""
+        if size < ALONE_BYTES:
+            self._note(record)
+        else:
+            self.put(*record)
+
     def _packed(self, record: Any) -> bytes | None:
         """A record as it is written; None if it is lost."""
         try:
@@ -299,10 +308,11 @@ class Recorder:
         known, same = self._templates.get(id(template)), self._labels.get(id(labels))
         if known is None:
             known = self._numbered(self._templates, template)
-            self.put(_TEMPLATE, known[1], _json(template.spec))
+            spec = _json(template.spec)
+            self._note_sized((_TEMPLATE, known[1], spec), len(spec))
         if same is None:
             same = self._numbered(self._labels, labels)
-            self.put(_LABELS, same[1], dict(labels))
+            self._note_sized((_LABELS, same[1], labels), len(labels) * _LABEL_BYTES)
         return (
             pod.namespace,
             pod.name,
