@@ -79,7 +79,7 @@ class TemplateMemos:
         return memo
 
     def _keep(self, template: PodTemplate, memo: TemplateMemo) -> None:
-        self._spec_bytes += template.size
+        self._spec_bytes += len(template.text)
         self._memo_bytes += _BYTES_PER_MEMO
         stem = memo.local.stem
         if stem is not None:
@@ -98,7 +98,7 @@ class TemplateMemos:
         while len(self._kept) > 1 and (self._memo_bytes > room or self._spec_bytes > _SPEC_BYTES):
             oldest = next(iter(self._kept))
             local = self._kept.pop(oldest).local
-            self._spec_bytes -= oldest.size
+            self._spec_bytes -= len(oldest.text)
             self._memo_bytes -= _BYTES_PER_MEMO
             stem = local.stem
             if stem is not None:

@@ -36,7 +36,7 @@ class ByteBudget:
         Returns False, and takes nothing, if fewer are left.
         """
         if template is not None and not self._templates[template]:
-            size += _PER_BYTE * template.size
+            size += _PER_BYTE * len(template.text)
         if size > self.left:
             return False
         self.used += size
@@ -51,7 +51,7 @@ class ByteBudget:
             self._templates[template] -= 1
             if not self._templates[template]:
                 del self._templates[template]
-                self.used -= _PER_BYTE * template.size
+                self.used -= _PER_BYTE * len(template.text)
 
 
 UNLIMITED: Final = 2**63 - 1

@@ -49,10 +49,10 @@ class PodTemplate:
     template.
     """
 
-    def __init__(self, spec: PodSpec, size: int = 0) -> None:
-        """``size``: bytes of the spec as JSON, if known."""
+    def __init__(self, spec: PodSpec, text: bytes = b"") -> None:
+        """``text``: the spec as JSON, if known."""
         self.spec: Final = spec
-        self.size: Final = size
+        self.text: Final = text
 
     @functools.cached_property
     def resources(self) -> PodResources:

@@ -308,7 +308,7 @@ class Recorder:
         known, same = self._templates.get(id(template)), self._labels.get(id(labels))
         if known is None:
             known = self._numbered(self._templates, template)
-            spec = _json(template.spec)
+            spec = template.text or _json(template.spec)
             self._note_sized((_TEMPLATE, known[1], spec), len(spec))
         if same is None:
             same = self._numbered(self._labels, labels)

@@ -201,7 +201,7 @@ class PodDecoder(ObjectDecoder[Pod]):
         template = self._templates.get(key)
         if template is None:
             _check_size(key, spec)
-            template = PodTemplate(_SPEC.decode(key), len(key))
+            template = PodTemplate(_SPEC.decode(key), key)
             _ = template.resources
             self._templates[key] = template
         return template

@@ -191,7 +191,7 @@ class World:
         text = self._specs[number]
         known = self._templates.get(text)
         if known is None:
-            known = self._templates[text] = PodTemplate(_SPEC.decode(text), len(text))
+            known = self._templates[text] = PodTemplate(_SPEC.decode(text), text)
         return known
 
     def _label_set(self, number: int) -> LabelSet:

@@ -397,7 +397,7 @@ def test_events_for_pods_in_flight_have_a_limit_of_bytes():
 def test_the_memory_of_a_template_is_counted_once_while_any_event_has_it():
     budget = ByteBudget(UNLIMITED)
     queue = make_queue([registered(POD_DELETED, "Fit")], in_flight_budget=budget)
-    templates = [PodTemplate(spec(), size=100_000) for _ in range(2)]
+    templates = [PodTemplate(spec(), bytes(100_000)) for _ in range(2)]
     queue.add(make_pod("a"), NOW)
     queued = queue.pop(NOW)
     for number in range(10):
