@@ -12,7 +12,6 @@ import threading
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
-from weakref import ref
 
 import msgspec
 import numpy as np
@@ -64,6 +63,9 @@ MAX_FILES: Final = 32
 MAX_ANSWER: Final = 1 << 20
 #: Lists of nodes that are known in a file.
 MAX_LISTS: Final = 64
+#: Templates, and sets of labels, whose number in a file is known; then all are forgotten. Weak references to them, which
+#: would not keep those whose pods have gone, cost 4 % of the throughput if each pod has labels of its own.
+MAX_KNOWN: Final = 4096
 #: Seconds to write what is left at the end.
 END_SECONDS: Final = 5.0
 
@@ -88,8 +90,8 @@ _TEMPLATE: Final = Op.TEMPLATE.value
 _pack: Final = msgspec.msgpack.Encoder().encode
 _json: Final = msgspec.json.Encoder().encode
 
-#: Objects with their numbers, by id. References to objects that have gone remove them.
-_Numbers = dict[int, tuple["ref[Any]", int]]
+#: Objects with their numbers, by id.
+_Numbers = dict[int, tuple[Any, int]]
 
 
 class Recorder:
@@ -335,11 +337,12 @@ class Recorder:
             pod.extended_claim_status,
         )
 
-    def _numbered(self, known: _Numbers, value: Any) -> "tuple[ref[Any], int]":
-        """Numbers an object that has no number in this file; its number goes with it."""
+    def _numbered(self, known: _Numbers, value: Any) -> tuple[Any, int]:
+        """Numbers an object that has no number in this file."""
         self._numbers += 1
-        key = id(value)
-        known[key] = made = ref(value, lambda _gone: known.pop(key, None)), self._numbers
+        if len(known) >= MAX_KNOWN:
+            known.clear()  # those that are still in use are recorded once more
+        known[id(value)] = made = value, self._numbers
         return made
 
     def listed(self, op: str, now: float, kind: tuple[str, ...], items: Iterable[Any]) -> None:

@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import json
 import math
-import statistics
 import sys
 import tempfile
 import time
@@ -131,13 +130,9 @@ def growth(samples: Sequence[Sample], settled: float) -> list[str]:
     if not early or not later:
         return [f"the run is too short to say anything: it needs more than {settled:g} minutes"]
     found = []
-    # What is free in pages that are not empty goes up and down by more than what is looked for.
-    third = math.ceil(len(later) / 3)
-    base, end = (
-        statistics.median(e.memory for e in part) for part in (later[:third], later[-third:])
-    )
-    if end > base * TOLERANCE:
-        found.append(f"memory: {base:.1f} MiB after {settled:g} minutes, {end:.1f} MiB later")
+    base, most = later[0].memory, max(each.memory for each in later)
+    if most > base * TOLERANCE:
+        found.append(f"memory: {base:.1f} MiB after {settled:g} minutes, {most:.1f} MiB later")
     for name in (
         "files",
         "tasks",
@@ -161,8 +156,8 @@ def growth(samples: Sequence[Sample], settled: float) -> list[str]:
 def summary(samples: Sequence[Sample], settled: float) -> str:
     """The figures for the documentation."""
     cycles = kept(samples)
-    base = [each for each in cycles if each.minutes <= settled][-1].memory
     later = [each for each in cycles if each.minutes > settled]
+    base = later[0].memory
     last, most = later[-1].memory, max(each.memory for each in later)
     bound = sum(each.bound for each in samples)
     mean = sum(each.mean_ms * each.bound for each in samples if each.bound) / max(1, bound)
