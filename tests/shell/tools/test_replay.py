@@ -91,6 +91,17 @@ def test_files_of_bounded_size_can_be_read_alone(tmp_path, monkeypatch):
             assert (again(file).differences, again(file).incomplete) == ([], "")
 
 
+def test_what_is_recorded_once_more_is_the_same(folders, tmp_path, monkeypatch):
+    """Templates and labels whose numbers were forgotten."""
+    monkeypatch.setattr(recording, "MAX_KNOWN", 1)
+    several = recorded(tmp_path, SEEDS, monkeypatch)
+    results, before = ([again(folder) for folder in each] for each in (several, folders))
+    assert [result.hash for result in results] == [result.hash for result in before]
+    assert [(r.differences, r.incomplete) for r in results] == [([], "")] * len(several)
+    labels, once = (sum(r.records["LABELS"] for r in each) for each in (results, before))
+    assert labels > once
+
+
 # ---------------------------------------------------------------- differences
 
 
