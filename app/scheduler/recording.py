@@ -63,8 +63,8 @@ MAX_FILES: Final = 32
 MAX_ANSWER: Final = 1 << 20
 #: Lists of nodes that are known in a file.
 MAX_LISTS: Final = 64
-#: Templates, and sets of labels, whose number in a file is known; then all are forgotten. Weak references to them, which
-#: would not keep those whose pods have gone, cost 4 % of the throughput if each pod has labels of its own.
+#: Templates, and sets of labels, whose number in a file is known; then all are forgotten. Weak references, which do not
+#: keep those whose pods have gone, cost 4 % of the throughput where each pod has labels of its own.
 MAX_KNOWN: Final = 4096
 #: Seconds to write what is left at the end.
 END_SECONDS: Final = 5.0
