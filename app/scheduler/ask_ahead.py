@@ -16,6 +16,7 @@ from app.scheduler.extender_cycle import ExtenderCycle, Questions
 from app.scheduler.slots import Slots
 from app.state.queue.queued_pod import QueuedPod
 
+#: Returns an attempt for a popped pod; None for one that must not be tried, which is dropped.
 AttemptFor = Callable[[QueuedPod], Attempt | None]
 
 _NAME: Final = "ask extenders about pods of a group"
@@ -33,7 +34,7 @@ class AskAhead:
         self._extenders: Final = extenders
         self._questions: Final = questions
         self._slots: Final = slots
-        #: During the block only: for a pod's attempt.
+        #: Set during the block only.
         self._attempt_for: AttemptFor
         #: The pods that extenders were not asked about yet.
         self._pods: Final[deque[QueuedPod]] = deque()
@@ -47,10 +48,7 @@ class AskAhead:
     async def during(
         self, pods: Iterable[QueuedPod], attempt_for: AttemptFor
     ) -> AsyncIterator[None]:
-        """Asks about these pods, in this order, during the block; no call is in flight after it.
-
-        ``attempt_for`` returns None for a pod that need not be tried any longer.
-        """
+        """Asks about these pods, in this order, during the block; no call is in flight after it."""
         self._attempt_for = attempt_for
         self._pods.extend(queued for queued in pods if self._extenders.concerns(queued.pod))
         self._waiting.update(queued.pod.uid for queued in self._pods)

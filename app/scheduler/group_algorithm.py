@@ -39,8 +39,6 @@ from app.state.queue.queued_pod import QueuedPod
 
 log = logging.getLogger(__name__)
 
-#: Returns an attempt for a popped pod; None for one that must not be tried, which is dropped.
-
 NO_PLACEMENTS: Final = "no feasible placements found"
 NO_PREEMPTION_IN_PLACEMENTS: Final = (
     "workload aware preemption is not supported for pod groups with scheduling constraints"

@@ -66,6 +66,8 @@ MAX_LISTS: Final = 64
 #: Templates, and sets of labels, whose number in a file is known; then all are forgotten. Weak references, which do not
 #: keep those whose pods have gone, cost 4 % of the throughput where each pod has labels of its own.
 MAX_KNOWN: Final = 4096
+#: Bytes of them as JSON, about, above which they are forgotten as well: pods that have gone must keep little.
+MAX_KNOWN_BYTES: Final = 4 << 20
 #: Seconds to write what is left at the end.
 END_SECONDS: Final = 5.0
 
@@ -135,6 +137,7 @@ class Recorder:
         self._count = 0
         self._templates: _Numbers = {}
         self._labels: _Numbers = {}
+        self._known_bytes = 0
         #: Pods whose decisions draw from the generator and are not repeated, and whether one of them has ended since.
         self.elsewhere: Final[set[str]] = set()
         self.drawn = False
@@ -309,12 +312,13 @@ class Recorder:
         template, labels = pod.template, pod.labels
         known, same = self._templates.get(id(template)), self._labels.get(id(labels))
         if known is None:
-            known = self._numbered(self._templates, template)
             spec = template.text or _json(template.spec)
+            known = self._numbered(self._templates, template, len(spec))
             self._note_sized((_TEMPLATE, known[1], spec), len(spec))
         if same is None:
-            same = self._numbered(self._labels, labels)
-            self._note_sized((_LABELS, same[1], labels), len(labels) * _LABEL_BYTES)
+            size = len(labels) * _LABEL_BYTES
+            same = self._numbered(self._labels, labels, size)
+            self._note_sized((_LABELS, same[1], labels), size)
         return (
             pod.namespace,
             pod.name,
@@ -337,11 +341,14 @@ class Recorder:
             pod.extended_claim_status,
         )
 
-    def _numbered(self, known: _Numbers, value: Any) -> tuple[Any, int]:
-        """Numbers an object that has no number in this file."""
+    def _numbered(self, known: _Numbers, value: Any, size: int) -> tuple[Any, int]:
+        """Numbers an object of ``size`` bytes that has no number in this file."""
         self._numbers += 1
-        if len(known) >= MAX_KNOWN:
-            known.clear()  # those that are still in use are recorded once more
+        self._known_bytes += size
+        if len(known) >= MAX_KNOWN or self._known_bytes > MAX_KNOWN_BYTES:
+            self._templates.clear()  # those that are still in use are recorded once more
+            self._labels.clear()
+            self._known_bytes = size
         known[id(value)] = made = value, self._numbers
         return made
 
@@ -368,7 +375,7 @@ class Recorder:
         assert header is not None  # noqa: S101
         assert self._rng is not None  # noqa: S101
         self._begins, self.ready = False, True
-        self._templates, self._labels = {}, {}
+        self._templates, self._labels, self._known_bytes = {}, {}, 0
         self._names.clear()
         self.group.clear()
         self._buffer, self._size, self._count = [], 0, 0

@@ -7,6 +7,7 @@ import random
 import struct
 import threading
 import tracemalloc
+import weakref
 import zlib
 
 import msgspec
@@ -91,9 +92,10 @@ def test_files_of_bounded_size_can_be_read_alone(tmp_path, monkeypatch):
             assert (again(file).differences, again(file).incomplete) == ([], "")
 
 
-def test_what_is_recorded_once_more_is_the_same(folders, tmp_path, monkeypatch):
+@pytest.mark.parametrize("limit", ["MAX_KNOWN", "MAX_KNOWN_BYTES"])
+def test_what_is_recorded_once_more_is_the_same(limit, folders, tmp_path, monkeypatch):
     """Templates and labels whose numbers were forgotten."""
-    monkeypatch.setattr(recording, "MAX_KNOWN", 1)
+    monkeypatch.setattr(recording, limit, 1)
     several = recorded(tmp_path, SEEDS, monkeypatch)
     results, before = ([again(folder) for folder in each] for each in (several, folders))
     assert [result.hash for result in results] == [result.hash for result in before]
@@ -397,6 +399,20 @@ def test_records_that_are_large_together_are_written_one_by_one(tmp_path, monkey
     recorder.end()
     found = [record[1] for record in read_records(files_of(tmp_path)[0]) if record[0] == Op.DONE]
     assert found == [f"pod-{number}" + "x" * 40 for number in range(50)]
+
+
+def test_little_is_kept_of_pods_that_have_gone(tmp_path):
+    recorder = started(tmp_path)
+    assert recorder.open()
+    kept = []
+    for number in range(50):
+        template = PodTemplate(PodSpec(), b"x" * (1 << 20))
+        kept.append(weakref.ref(template))
+        pod = make_pod(name=f"pod-{number}")
+        recorder.pod(msgspec.structs.replace(pod, template=template))
+    del template
+    recorder.end()
+    assert sum(each() is not None for each in kept) <= recording.MAX_KNOWN_BYTES >> 20
 
 
 def test_a_record_that_cannot_be_encoded_is_a_gap_from_there_on(tmp_path):
