@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -33,3 +34,17 @@ def same_log_level() -> Iterator[None]:
     level = root.level
     yield
     root.setLevel(level)
+
+
+#: Those that the commands handle, and ignore once they are asked to stop.
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
+
+
+@pytest.fixture(autouse=True)
+def same_signals() -> Iterator[None]:
+    """Restores what signals do: a child process would inherit that one is ignored, and could not be stopped with it."""
+    before = [signal.getsignal(number) for number in SIGNALS]
+    yield
+    for number, handler in zip(SIGNALS, before, strict=True):
+        if signal.getsignal(number) is not handler:
+            signal.signal(number, handler)
