@@ -16,6 +16,9 @@ settings.register_profile("always", ALWAYS)
 settings.register_profile("search", ALWAYS, derandomize=False)
 settings.load_profile("always")
 
+#: Those that the commands handle, and ignore once they are asked to stop.
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
+
 
 def pytest_sessionstart() -> None:
     """Keeps asyncio from making a loop of its own that nobody would close. Children buffer their output as users' do.
@@ -34,10 +37,6 @@ def same_log_level() -> Iterator[None]:
     level = root.level
     yield
     root.setLevel(level)
-
-
-#: Those that the commands handle, and ignore once they are asked to stop.
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 
 
 @pytest.fixture(autouse=True)
