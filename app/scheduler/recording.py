@@ -34,6 +34,8 @@ from app.scheduler.trace import (
     TraceError,
     files_of,
     read_records,
+    records_in,
+    records_of,
 )
 from app.state.queue.active_queue import Admits
 from app.state.queue.queued_pod import QueuedPod
@@ -44,8 +46,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Records that are encoded together, about, and bytes of a record from which it is encoded alone.
-GROUP_RECORDS: Final = 512
+#: Values of records that are encoded together, about, and bytes of a record from which it is encoded alone.
+GROUP_VALUES: Final = 1024
 ALONE_BYTES: Final = 4 << 10
 #: Bytes of records in a block, about, and how many blocks may wait for the disk.
 BLOCK_BYTES: Final = 1 << 20
@@ -127,14 +129,15 @@ class Recorder:
         self._header: Header | None = None
         self._state: SchedulerState | None = None
         self._rng: np.random.Generator | None = None
-        #: Records that were not encoded yet.
+        #: Records that were not encoded yet (see records_in).
         self.group: Final[list[Any]] = []
-        #: Adds a small record, a tuple, without a look whether anything is recorded now: ``add`` and ``open`` do that.
+        #: Adds a record, a tuple, without a look whether anything is recorded now: ``add`` and ``open`` do that.
         self.append: Final = self.group.append
-        #: Those that were not handed over yet: texts, and how many they are.
+        #: The same for one that needs no array of its own: its values are encoded faster without one.
+        self.extend: Final = self.group.extend
+        #: Those that were not handed over yet.
         self._buffer: list[bytes] = []
         self._size = 0
-        self._count = 0
         self._templates: _Numbers = {}
         self._labels: _Numbers = {}
         self._known_bytes = 0
@@ -221,7 +224,7 @@ class Recorder:
         """As ``add``, right after ``open``."""
         group = self.group
         group.append(record)
-        if len(group) >= GROUP_RECORDS:
+        if len(group) >= GROUP_VALUES:
             self.gather()
 
     def put(self, *record: Any) -> None:
@@ -231,7 +234,7 @@ class Recorder:
             return
         if len(packed) >= ALONE_BYTES:
             self.gather()
-            self._keep(packed, 1)
+            self._keep(packed)
             return
         self._note(msgspec.Raw(packed))
 
@@ -260,28 +263,26 @@ class Recorder:
         if not group:
             return
         try:
-            packed = _pack(group)
+            packed = _pack((0, group))
         except (TypeError, ValueError, OverflowError):
             packed = b""
         if 0 < len(packed) <= MAX_GROUP:
-            count = len(group)
             group.clear()
-            self._keep(packed, count)
+            self._keep(packed)
             return
-        records = group.copy()
+        records = list(records_in(group))
         group.clear()
         for number, record in enumerate(records, 1):
             alone = self._packed(record)
             if alone is None:
                 self._drop(len(records) - number)
                 return
-            self._keep(alone, 1)
+            self._keep(alone)
 
-    def _keep(self, packed: bytes, count: int) -> None:
+    def _keep(self, packed: bytes) -> None:
         """Keeps encoded records for the thread."""
         self._buffer.append(packed)
         self._size += len(packed)
-        self._count += count
         if self._size >= BLOCK_BYTES:
             self._hand_over()
 
@@ -301,7 +302,7 @@ class Recorder:
             self._hand_over()
             self._begins = True
         if self._blocks.qsize() > MAX_WAITING // 2:
-            self._drop(len(self.group) + 1)
+            self._drop(len(list(records_in(self.group))) + 1)
             self.group.clear()
             return False
         self._checkpoint()
@@ -378,7 +379,7 @@ class Recorder:
         self._templates, self._labels, self._known_bytes = {}, {}, 0
         self._names.clear()
         self.group.clear()
-        self._buffer, self._size, self._count = [], 0, 0
+        self._buffer, self._size = [], 0
         first = not state.pods and not state.table.size and not self._numbers
         gap, self._told_dropped = self.dropped != self._told_dropped, self.dropped
         groups = {kind.__name__: state.cluster.pod_groups.path_of(kind) for kind in self._groups()}
@@ -414,14 +415,14 @@ class Recorder:
         self.gather()
         if header is None and not self._buffer:
             return
-        records, count = self._buffer, self._count
-        self._buffer, self._size, self._count = [], 0, 0
+        records = self._buffer
+        self._buffer, self._size = [], 0
         if header is not None:
-            records, count = [_pack(header)], 1
+            records = [_pack(header)]
         try:
-            self._blocks.put_nowait(_Block(records, count, header is not None))
+            self._blocks.put_nowait(_Block(records, header is not None))
         except queue.Full:
-            self._drop(count)
+            self._drop(_count(records))
             self.ready, self._begins = False, True
 
     def _drop(self, records: int, why: str = "") -> None:
@@ -467,7 +468,7 @@ class Recorder:
                 self.ready = False
         except Exception as error:  # noqa: BLE001 - a recording must not end the scheduler
             self._failed = str(error)
-            self.dropped += block.count
+            self.dropped += _count(block.records)
             if writer is not None:
                 with contextlib.suppress(OSError):
                     writer.close()
@@ -590,13 +591,13 @@ class Recorder:
     def observer(self, observer: Observer) -> Observer:
         """Records requests to the API server (status 0: no answer), and passes them on."""
 
-        clock, group, append = self._clock, self.group, self.append
+        clock, group, extend = self._clock, self.group, self.extend
         # A function of C, unlike ``steady``.
         now, ahead = clock.monotonic, clock.steady() - clock.monotonic()
 
         def observe(method: str, status: int, seconds: float) -> None:
-            append((_REQUEST, ahead + now(), method, status, seconds))
-            if len(group) >= GROUP_RECORDS:
+            extend((_REQUEST, ahead + now(), method, status, seconds))
+            if len(group) >= GROUP_VALUES:
                 self.gather()
             observer(method, status, seconds)
 
@@ -620,9 +621,13 @@ class Written:
 
 class _Block(msgspec.Struct, frozen=True):
     records: list[bytes]
-    #: How many records these are.
-    count: int
     begins: bool
+
+
+def _count(values: Iterable[bytes]) -> int:
+    """How many records these are; a header counts as one."""
+    decoded = map(msgspec.msgpack.decode, values)
+    return sum(1 if type(each) is dict else len(list(records_of(each))) for each in decoded)
 
 
 def object_json(each: Named) -> bytes:
@@ -695,6 +700,7 @@ class RecordedState(SchedulerState):
         self._recorder: Final = recorder
         self._record: Final[Callable[..., None]] = recorder.add
         self._append: Final = recorder.append
+        self._extend: Final = recorder.extend
         self._group: Final = recorder.group
         self._elsewhere: Final = recorder.elsewhere
 
@@ -705,10 +711,10 @@ class RecordedState(SchedulerState):
         kind, old, new = change
         if new is not None and kind is Pod and recorder.ready:
             if old is not None and new.node_name and not self._refused and _only_bound(old, new):
-                self._append((_POD_BOUND, now, new.uid, new.node_name, new.resource_version))
+                self._extend((_POD_BOUND, now, new.uid, new.node_name, new.resource_version))
             else:
                 self._append((_POD_CHANGED, now, recorder.pod(new)))
-            if len(self._group) >= GROUP_RECORDS:
+            if len(self._group) >= GROUP_VALUES:
                 recorder.gather()
         else:
             recorder.changed(change, now)
@@ -718,30 +724,28 @@ class RecordedState(SchedulerState):
         queued = SchedulerState.pop(self, now, admits)
         if queued is not None:
             groups, pod, recorder = self.cluster.pod_groups, queued.pod, self._recorder
-            grouped = groups.watched and groups.key_of(pod) is not None
+            grouped = groups.counts_any and groups.key_of(pod) is not None
             if grouped:
                 self._elsewhere.add(pod.uid)
             elif not queued.lane and (self._elsewhere or recorder.drawn):
                 recorder.before_drawing()
             if recorder.ready or recorder.open():
-                self._append((_POP, now, pod.uid, bool(queued.lane) or grouped))
-                if len(self._group) >= GROUP_RECORDS:
-                    recorder.gather()
+                self._extend((_POP, now, pod.uid, bool(queued.lane) or grouped))
         return queued
 
     def assume(self, pod: Pod, node_name: str) -> Pod:
         assumed = SchedulerState.assume(self, pod, node_name)
-        self._append((_ASSUME, pod.uid, node_name))
+        self._extend((_ASSUME, pod.uid, node_name))
         return assumed
 
     def finish_binding(self, uid: str) -> None:
-        self._append((_BOUND, uid))
+        self._extend((_BOUND, uid))
         SchedulerState.finish_binding(self, uid)
 
     def done(self, uid: str) -> None:
         if self._elsewhere:
             self._recorder.draws_no_more(uid)
-        self._append((_DONE, uid))
+        self._extend((_DONE, uid))
         SchedulerState.done(self, uid)
 
     def apply_new(self, kind: type, objects: Mapping[str, Any], now: float) -> Sequence[Command]:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final
 import msgspec
 import yaml
 
-from app.scheduler.trace import MAX_RECORD, Header, Op, PodRecord
+from app.scheduler.trace import MAX_RECORD, Header, Op, PodRecord, records_of
 
 #: Texts that stay wherever they stand: empty ones, whole numbers, which Gt and Lt compare, and switches.
 _PLAIN: Final = re.compile(r"(-?[0-9]{1,18}|true|false|yes|no)?")
@@ -82,9 +82,7 @@ class Redactor:
         decoded = msgspec.msgpack.decode(packed)
         if isinstance(decoded, dict):
             return msgspec.msgpack.encode(self._header(msgspec.convert(decoded, Header)))
-        many = bool(decoded) and type(decoded[0]) is list
-        made = [self.record(each) for each in decoded] if many else self.record(decoded)
-        packed = msgspec.msgpack.encode(made)
+        packed = msgspec.msgpack.encode([self.record(each) for each in records_of(decoded)])
         if len(packed) > MAX_RECORD:
             raise ValueError(f"records have {len(packed)} bytes once names are hidden")
         return packed

@@ -1,16 +1,16 @@
 """The files of a recording: blocks of records, compressed, with checksums (docs/replay.md has the format).
 
 A file begins with MAGIC, whose last byte is the version. A block is its length (4 bytes, big endian), the CRC-32 of
-what follows, and a zstd frame with records: a length (4 bytes) and, in MessagePack, a record, which is an array, or an
-array of records. The first record of a file is its Header, then come a checkpoint (``Op.ROWS`` to ``Op.CHECKPOINT``)
-and what happened, in order. No length is believed before it is compared with a limit. Several files, one after the
-other, are read as one.
+what follows, and a zstd frame with values: a length (4 bytes) and, in MessagePack, a record, which is an array, or
+several (see records_of). The first record of a file is its Header, then come a checkpoint (``Op.ROWS`` to
+``Op.CHECKPOINT``) and what happened, in order. No length is believed before it is compared with a limit. Several files,
+one after the other, are read as one.
 """
 
 import enum
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -20,9 +20,9 @@ import zstandard
 from app.model.objects import OwnerReference, PodCondition, PodResourceClaimStatus
 from app.model.requests import PodResources
 
-MAGIC: Final = b"aiokube-trace\x00\x00\x02"
-#: Versions that are read: the first one has no Op.POD_BOUND.
-_READ: Final = (1, MAGIC[-1])
+MAGIC: Final = b"aiokube-trace\x00\x00\x03"
+#: Versions that are read: the first one has no Op.POD_BOUND, the second one no records without arrays of their own.
+_READ: Final = (1, 2, MAGIC[-1])
 #: How files are named: by number.
 SUFFIX: Final = ".aktrace"
 
@@ -79,6 +79,17 @@ class Op(enum.StrEnum):
     EVICTION = "y"
     CALL = "X"
     REQUEST = "w"
+
+
+#: How many values the records that need no array of their own have, the Op included.
+_VALUES: Final[Mapping[str, int]] = {
+    Op.POD_BOUND: 5,
+    Op.POP: 4,
+    Op.ASSUME: 3,
+    Op.DONE: 2,
+    Op.BOUND: 2,
+    Op.REQUEST: 5,
+}
 
 
 class Header(msgspec.Struct, frozen=True):
@@ -196,19 +207,41 @@ def _records(path: Path, file: BinaryIO) -> Iterator[list[Any]]:
             except (msgspec.DecodeError, RecursionError) as error:
                 text = f"{path}, block {number}: a record cannot be read: {error}"
                 raise TraceError(text) from error
-            if not (decoded and type(decoded[0]) is list):
-                yield decoded
-                continue
-            if any(type(each) is not list for each in decoded):
-                raise TraceError(f"{path}, block {number}: a record is no array")
-            yield from decoded
+            for each in records_of(decoded):
+                if type(each) is not list:
+                    raise TraceError(f"{path}, block {number}: a record is no array")
+                yield each
+
+
+def records_of(value: list[Any]) -> Iterator[Any]:
+    """The records of what is written as one value: a record, an array of records, or 0 and the items of records_in."""
+    match value:
+        case [] | [str(), *_]:
+            return iter([value])
+        case [0, list(items)]:
+            return records_in(items)
+    return records_in(value)
+
+
+def records_in(items: Sequence[Any]) -> Iterator[Any]:
+    """The records of an array that has records, and between them the values of those that need no array of their own.
+
+    Yields what is none as it is.
+    """
+    at = 0
+    while at < len(items):
+        item = items[at]
+        size = _VALUES.get(item, 1) if type(item) is str else 1
+        values = items[at : at + size]
+        yield values if len(values) == size > 1 else item
+        at += size
 
 
 def _check_magic(path: Path, magic: bytes) -> None:
     if magic[:-1] != MAGIC[:-1]:
         raise TraceError(f"{path}: this is no recording")
     if magic[-1] not in _READ:
-        known, found = " and ".join(map(str, _READ)), magic[-1]
+        known, found = ", ".join(map(str, _READ)), magic[-1]
         raise TraceError(f"{path}: version {found} of the format; this program reads {known}")
 
 

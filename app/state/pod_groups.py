@@ -126,6 +126,11 @@ class PodGroups:
         key = self._counted_in.get(pod.uid) or group_of(pod)
         return key if key is not None and self.path_of(key.kind) else None
 
+    @property
+    def counts_any(self) -> bool:
+        """Whether any pod is counted in a group, as all pods of the queue are that have one."""
+        return bool(self._counted_in)
+
     def has(self, key: GroupKey, pod: Pod) -> bool:
         """Whether a pod is counted in this group."""
         return self._counted_in.get(pod.uid) == key

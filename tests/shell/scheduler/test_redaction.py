@@ -208,8 +208,8 @@ def test_no_name_that_people_have_chosen_is_left(tmp_path):
     for each in list(full.objects.values()):
         recorder.came(type(each), {each.key: each}, 1.0)
     recorder.add(Op.DELETED.value, 1.0, "Pod", pod.key)
-    recorder.add(Op.ASSUME.value, "uid-0", f"{OURS}-n0")
-    recorder.add(Op.POD_BOUND.value, 1.0, "uid-0", f"{OURS}-n0", "2")
+    recorder.extend((Op.ASSUME.value, "uid-0", f"{OURS}-n0"))
+    recorder.extend((Op.POD_BOUND.value, 1.0, "uid-0", f"{OURS}-n0", "2"))
     recorder.add(Op.REFRESH_LANES.value, f"{OURS}-ns")
     recorder.add(Op.UNFIT.value, "uid-0", f"node(s) had untolerated taint {{{OURS}: {OURS}}}")
     recorder.add(Op.FAIL.value, 1.0, "uid-0", OURS, [f"https://{OURS}.example.com/x"], [])

@@ -25,7 +25,15 @@ from app.plugins import registry
 from app.scheduler import recording, trace
 from app.scheduler.options import RunOptions
 from app.scheduler.recording import Recorder
-from app.scheduler.trace import MAGIC, BlockWriter, Op, TraceError, files_of, read_records
+from app.scheduler.trace import (
+    MAGIC,
+    BlockWriter,
+    Op,
+    TraceError,
+    files_of,
+    read_records,
+    records_of,
+)
 from app.tools.replay.run import replay
 from app.tools.replay.story import read_story
 from tests.core.scheduler.full_state import CONFIG, FullState
@@ -81,7 +89,7 @@ def test_every_decision_is_as_recorded_twice(folders):
 
 def test_files_of_bounded_size_can_be_read_alone(tmp_path, monkeypatch):
     monkeypatch.setattr(recording, "BLOCK_BYTES", 2000)
-    monkeypatch.setattr(recording, "GROUP_RECORDS", 20)
+    monkeypatch.setattr(recording, "GROUP_VALUES", 20)
     folders = recorded(tmp_path, SEEDS[:3], monkeypatch, file_bytes=3000, max_files=5)
     several = [folder for folder in folders if len(files_of(folder)) > 2]
     assert several
@@ -202,7 +210,7 @@ HEADER = trace.Header("0", CONFIG, "1.36", [], 300.0, 0.0, first=True)
     [
         (b"", "this is no recording"),
         (b"PK\x03\x04" + b"x" * 50, "this is no recording"),
-        (MAGIC[:-1] + b"\x03", "version 3 of the format; this program reads 1 and 2"),
+        (MAGIC[:-1] + b"\x04", "version 4 of the format; this program reads 1, 2, 3"),
         (MAGIC[:-1] + b"\x01", "it is empty"),
         (MAGIC, "it is empty"),
         (MAGIC + b"\xff\xff\xff\xff\0\0\0\0", "says it has 4294967295 bytes"),
@@ -222,12 +230,58 @@ def test_other_files(tmp_path, content, said):
     assert (result.exit_code, result.output.startswith("Error: ")) == (2, True)
 
 
-def test_an_array_of_records_has_only_records(tmp_path):
-    file = tmp_path / "a.aktrace"
+def written(file, *values):
+    """A recording of these values, after the header."""
     writer = BlockWriter(file)
-    writer.write([msgspec.msgpack.encode(each) for each in (HEADER, [["n", "x"], 1])])
+    writer.write([msgspec.msgpack.encode(each) for each in (HEADER, *values)])
     writer.close()
-    assert "a record is no array" in again(file).incomplete
+    return file
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        [["n", "x"], 1],
+        [{}],
+        [0],
+        [0, "n"],
+        [0, [1]],
+        [0, ["n", "x", "?"]],
+        [0, [["n", "x"], {}]],
+        [0, ["n"]],
+        [0, ["n", "x", "o", 1.0, "x"]],
+    ],
+)
+def test_an_array_of_records_has_only_records(value, tmp_path):
+    assert "a record is no array" in again(written(tmp_path / "a.aktrace", value)).incomplete
+
+
+_UIDS = st.text(max_size=3) | st.sampled_from(["n", "o", "w"])
+_RECORDS = st.lists(
+    st.one_of(
+        st.tuples(st.just(Op.POP.value), st.floats(0, 9), _UIDS, st.booleans()),
+        st.tuples(st.just(Op.ASSUME.value), _UIDS, _UIDS),
+        st.tuples(st.sampled_from([Op.DONE.value, Op.BOUND.value]), _UIDS),
+        st.tuples(st.just(Op.POD_BOUND.value), st.floats(0, 9), _UIDS, _UIDS, _UIDS),
+        st.tuples(
+            st.just(Op.REQUEST.value), st.floats(0, 9), _UIDS, st.integers(0, 9), st.just(0.5)
+        ),
+    ),
+    max_size=9,
+)
+
+
+@given(_RECORDS, st.sets(st.integers(0, 8)))
+def test_records_without_an_array_are_the_same(records, arrays):
+    """Whatever texts are in them, and whatever stands beside them."""
+    group = []
+    for number, record in enumerate(records):
+        if number in arrays:
+            group.append(record)
+        else:
+            group.extend(record)
+    value = msgspec.msgpack.decode(msgspec.msgpack.encode((0, group)))
+    assert [tuple(record) for record in records_of(value)] == records
 
 
 def test_an_empty_folder(tmp_path):
@@ -345,7 +399,7 @@ def test_a_slow_disk_loses_records_and_says_so(tmp_path, monkeypatch, caplog):
 
     monkeypatch.setattr(BlockWriter, "write", slowly)
     monkeypatch.setattr(recording, "BLOCK_BYTES", 100)
-    monkeypatch.setattr(recording, "GROUP_RECORDS", 10)
+    monkeypatch.setattr(recording, "GROUP_VALUES", 10)
     recorder = started(tmp_path)
     for number in range(2000):
         recorder.add(Op.DONE, f"pod-{number}")
@@ -369,7 +423,7 @@ def test_a_full_disk_is_no_fault_of_the_scheduler(tmp_path, monkeypatch, caplog)
 
     monkeypatch.setattr(BlockWriter, "write", full)
     monkeypatch.setattr(recording, "BLOCK_BYTES", 100)
-    monkeypatch.setattr(recording, "GROUP_RECORDS", 10)
+    monkeypatch.setattr(recording, "GROUP_VALUES", 10)
     recorder = started(tmp_path)
     for number in range(500):
         recorder.add(Op.DONE, f"pod-{number}")
@@ -415,11 +469,12 @@ def test_little_is_kept_of_pods_that_have_gone(tmp_path):
     assert sum(each() is not None for each in kept) < 10
 
 
-def test_a_record_that_cannot_be_encoded_is_a_gap_from_there_on(tmp_path):
+@pytest.mark.parametrize("way", ["append", "extend"])
+def test_a_record_that_cannot_be_encoded_is_a_gap_from_there_on(way, tmp_path):
     recorder = started(tmp_path)
     assert recorder.open()
     for uid in ("before", 2**70, "after"):
-        recorder.append((Op.DONE.value, uid))
+        getattr(recorder, way)((Op.DONE.value, uid))
     recorder.add(Op.DONE, "then")
     recorder.gather()
     recorder.add(Op.DONE, "later")
