@@ -48,7 +48,8 @@ class Turns:
     def __init__(self, pods: int, out: TextIO, rng: random.Random, *, control: bool) -> None:
         """``pods``: those of half a pair. ``control``: nothing is recorded in either half."""
         self._control: Final = control
-        self.on = True
+        #: Which half it is, and whether anything is recorded in it.
+        self.on = self.records = True
         self.recorder: Recorder | None = None
         self.state: SchedulerState | None = None
         self._pods: Final = pods
@@ -86,8 +87,8 @@ class Turns:
         assert self.recorder is not None
         self.recorder.elsewhere.clear()  # the ends of these pods were not all seen
         self.recorder.drawn = False
-        self.on = on
-        self.state.__class__ = _Recorded if on and not self._control else _NotRecorded
+        self.on, self.records = on, on and not self._control
+        self.state.__class__ = _Recorded if self.records else _NotRecorded
 
 
 def _counting(base: Any) -> Any:
@@ -114,11 +115,11 @@ _Recorded: Final = _counting(RecordedState)
 _NotRecorded: Final = _counting(SchedulerState)
 
 
-def _only_on(turns: Turns, method: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda *given: method(*given) if turns.on else None
+def _only_when_recorded(turns: Turns, method: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *given: method(*given) if turns.records else None
 
 
-def run_within(turns: Turns, *, control: bool) -> None:
+def run_within(turns: Turns) -> None:
     """Runs the scheduler in this process, whose arguments say ``run --record``."""
     make_observer = Recorder.observer
 
@@ -129,16 +130,16 @@ def run_within(turns: Turns, *, control: bool) -> None:
         return state
 
     def observer(recorder: Recorder, observe: Observer) -> Observer:
-        recorded = observe if control else make_observer(recorder, observe)
+        recorded = make_observer(recorder, observe)
 
         def either(method: str, status: int, seconds: float) -> None:
-            (recorded if turns.on else observe)(method, status, seconds)
+            (recorded if turns.records else observe)(method, status, seconds)
 
         return either
 
     methods: dict[str, Any] = {"make_state": make_state, "observer": observer}
     for name in ("unfit", "rejected", "draws_elsewhere", "before_drawing", "_call"):
-        methods[name] = _only_on(turns, getattr(Recorder, name))
+        methods[name] = _only_when_recorded(turns, getattr(Recorder, name))
     for name, method in methods.items():
         setattr(Recorder, name, method)
     run_scheduler()
@@ -214,7 +215,6 @@ if __name__ == "__main__":
         _, _, file, size, nothing, *arguments = sys.argv
         sys.argv[1:] = arguments
         with Path(file).open("a") as pairs_file:
-            both = Turns(int(size), pairs_file, random.Random(), control=nothing == "1")
-            run_within(both, control=nothing == "1")
+            run_within(Turns(int(size), pairs_file, random.Random(), control=nothing == "1"))
     else:
         main()
