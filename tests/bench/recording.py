@@ -8,7 +8,6 @@ times of a pair.
 import json
 import math
 import random
-import re
 import shlex
 import statistics
 import sys
@@ -32,8 +31,7 @@ from app.state.scheduler_state import SchedulerState
 from app.tools.subprocesses import ChildFailed, interruptible
 from tests.bench.__main__ import POSITIVE, Rival, run_rounds
 from tests.bench.cluster import NotOurs
-from tests.bench.measuring import Load
-from tests.bench.suite import WORKLOADS, read
+from tests.bench.suite import WORKLOADS, loads
 
 #: The first argument of the process that is measured.
 _WITHIN: Final = "--within"
@@ -175,12 +173,7 @@ def main(
     """
     click.echo("| workload | pairs | wall | median | CPU | median |\n|---|---|---|---|---|---|")
     everything: list[list[list[float]]] = []
-    for each in read(workloads):
-        name = each.pop("name")
-        if not re.search(only, name):
-            continue
-        given = {"nodes": nodes, "timeout_seconds": timeout_seconds, **each}
-        load = Load(**given | ({"pods": pods} if pods else {}))
+    for name, load in loads(workloads, only, pods, nodes=nodes, timeout_seconds=timeout_seconds):
         with tempfile.TemporaryDirectory() as folder:
             found = Path(folder, "pairs")
             values = [found, half, int(control), "run", "--record", f"{folder}/records"]

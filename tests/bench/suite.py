@@ -5,7 +5,7 @@ table.
 import json
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -80,14 +80,10 @@ def main(
     With --output json there is one line of JSON for each workload and scheduler instead. Fails if a pod was not bound.
     """
     schedulers = {"ours": ours} | ({"theirs": theirs} if theirs else {})
-    chosen = [each for each in read(workloads) if re.search(only, each["name"])]
     if output == "text":
         click.echo(_row(_HEAD) + "\n" + _row("---" for _ in _HEAD))
     complete = True
-    for each in chosen:
-        given = {"nodes": nodes, "timeout_seconds": timeout_seconds, **each}
-        name = given.pop("name")
-        load = Load(**given | ({"pods": pods} if pods else {}))
+    for name, load in loads(workloads, only, pods, nodes=nodes, timeout_seconds=timeout_seconds):
         rivals = [Rival(who, command, load) for who, command in schedulers.items()]
         with explained(NotOurs, ChildFailed, KubeError):
             work = run_rounds(rivals, rounds, kubeconfig, wipe=wipe, logs=None, tell=False)
@@ -98,6 +94,16 @@ def main(
         for line in told(name, results, output):
             click.echo(line)
     sys.exit(0 if complete else 1)
+
+
+def loads(file: Path, only: str, pods: int, **others: Any) -> Iterator[tuple[str, Load]]:
+    """Names and loads of the workloads whose names match ``only``. ``pods``: instead of the numbers in the file; 0:
+    those. ``others``: fields that the file may replace."""
+    for each in read(file):
+        given = {**others, **each}
+        name = given.pop("name")
+        if re.search(only, name):
+            yield name, Load(**given | ({"pods": pods} if pods else {}))
 
 
 def read(file: Path) -> list[dict[str, Any]]:
