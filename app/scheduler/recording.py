@@ -73,6 +73,9 @@ MAX_KNOWN_BYTES: Final = 4 << 20
 #: Seconds to write what is left at the end.
 END_SECONDS: Final = 5.0
 
+#: No uid: stands for the pods that have drawn from the generator (see Recorder.elsewhere).
+_DRAWN: Final = ""
+
 #: As plain texts, which are encoded faster.
 _ACTIVATE: Final = Op.ACTIVATE.value
 _ASSUME: Final = Op.ASSUME.value
@@ -141,9 +144,8 @@ class Recorder:
         self._templates: _Numbers = {}
         self._labels: _Numbers = {}
         self._known_bytes = 0
-        #: Pods whose decisions draw from the generator and are not repeated, and whether one of them has ended since.
+        #: Pods whose decisions draw from the generator and are not repeated, and _DRAWN if one of them has ended since.
         self.elsewhere: Final[set[str]] = set()
-        self.drawn = False
         #: Lists of nodes that extenders were sent, the latest last.
         self._names: Final[dict[bytes, int]] = {}
         self._numbers = 0
@@ -531,12 +533,12 @@ class Recorder:
         """The decision about a pod has ended."""
         if uid in self.elsewhere:
             self.elsewhere.discard(uid)
-            self.drawn = True
+            self.elsewhere.add(_DRAWN)
 
     def before_drawing(self) -> None:
         """A decision that a replay makes once more is next: the generator is recorded if others have drawn from it."""
-        if (self.elsewhere or self.drawn) and self.open():
-            self.drawn = False
+        if self.elsewhere and self.open():
+            self.elsewhere.discard(_DRAWN)
             assert self._rng is not None  # noqa: S101 - set by ``begin``
             self.put(Op.RANDOM.value, _json(_plain(self._rng)))
 
@@ -703,6 +705,7 @@ class RecordedState(SchedulerState):
         self._extend: Final = recorder.extend
         self._group: Final = recorder.group
         self._elsewhere: Final = recorder.elsewhere
+        self._counted_in: Final = self.cluster.pod_groups.counted_in
 
     # What each pod passes calls SchedulerState by name and appends: a third of the cost of super() and ``add``.
 
@@ -723,15 +726,21 @@ class RecordedState(SchedulerState):
     def pop(self, now: float, admits: Admits | None = None) -> QueuedPod | None:
         queued = SchedulerState.pop(self, now, admits)
         if queued is not None:
-            groups, pod, recorder = self.cluster.pod_groups, queued.pod, self._recorder
-            grouped = groups.counts_any and groups.key_of(pod) is not None
-            if grouped:
-                self._elsewhere.add(pod.uid)
-            elif not queued.lane and (self._elsewhere or recorder.drawn):
-                recorder.before_drawing()
-            if recorder.ready or recorder.open():
-                self._extend((_POP, now, pod.uid, bool(queued.lane) or grouped))
+            pod, elsewhere = queued.pod, bool(queued.lane)
+            if self._counted_in or self._elsewhere:
+                elsewhere = self._decided_elsewhere(pod, asks=elsewhere)
+            self._extend((_POP, now, pod.uid, elsewhere))
         return queued
+
+    def _decided_elsewhere(self, pod: Pod, *, asks: bool) -> bool:
+        """Whether a replay does not repeat the decision about a pod, which belongs to a group or ``asks`` an extender;
+        if it does, what it draws is next."""
+        if self.cluster.pod_groups.key_of(pod) is not None:
+            self._elsewhere.add(pod.uid)
+            return True
+        if not asks:
+            self._recorder.before_drawing()
+        return asks
 
     def assume(self, pod: Pod, node_name: str) -> Pod:
         assumed = SchedulerState.assume(self, pod, node_name)

@@ -40,8 +40,9 @@ class PodGroups:
         }
         self._served: dict[type[AnyPodGroup], Callable[[], str]] = {}
         self._members: Final[dict[GroupKey, GroupMembers]] = {}
-        #: By uid: the group in which a pod is counted, which is one at a time.
-        self._counted_in: Final[dict[str, GroupKey]] = {}
+        #: By uid: the group in which a pod is counted, which is one at a time. All pods of the queue that have a group
+        #: are in it. Read-only.
+        self.counted_in: Final[dict[str, GroupKey]] = {}
         #: How many pods each group that exists needs (see AnyPodGroup.min_count).
         self._min_counts: Final[dict[GroupKey, int | None]] = {}
         #: Groups whose object has changed or gone, or that have lost a pod, since ``take_reduced``.
@@ -123,17 +124,12 @@ class PodGroups:
         """The group of a pod as it is now; None if it has none, or the API server does not have its kind."""
         if not self.watched:
             return None
-        key = self._counted_in.get(pod.uid) or group_of(pod)
+        key = self.counted_in.get(pod.uid) or group_of(pod)
         return key if key is not None and self.path_of(key.kind) else None
-
-    @property
-    def counts_any(self) -> bool:
-        """Whether any pod is counted in a group, as all pods of the queue are that have one."""
-        return bool(self._counted_in)
 
     def has(self, key: GroupKey, pod: Pod) -> bool:
         """Whether a pod is counted in this group."""
-        return self._counted_in.get(pod.uid) == key
+        return self.counted_in.get(pod.uid) == key
 
     def get(self, key: GroupKey) -> AnyPodGroup | None:
         """The object of a group; None if it does not exist."""
@@ -225,7 +221,7 @@ class PodGroups:
 
     def concerns(self, pod: Pod) -> bool:
         """Whether a pod is counted in a group, or names one."""
-        return pod.uid in self._counted_in or group_of(pod) is not None
+        return pod.uid in self.counted_in or group_of(pod) is not None
 
     def counts_as_scheduled(self, pod: Pod) -> bool:
         """Whether the group that a pod names counts it as scheduled now."""
@@ -235,11 +231,11 @@ class PodGroups:
     def put(self, pod: Pod, *, scheduled: bool) -> None:
         """A pod came, changed, or got or lost its node."""
         key = self._tracked(pod)
-        if self._counted_in.get(pod.uid, key) != key:
+        if self.counted_in.get(pod.uid, key) != key:
             self.remove(pod)
         if key is None:
             return
-        self._counted_in[pod.uid] = key
+        self.counted_in[pod.uid] = key
         members = self._members.get(key)
         if members is None:
             members = self._members[key] = GroupMembers()
@@ -255,7 +251,7 @@ class PodGroups:
 
     def remove(self, pod: Pod) -> None:
         """A pod has gone, or left its group."""
-        key = self._counted_in.pop(pod.uid, None)
+        key = self.counted_in.pop(pod.uid, None)
         if key is None:
             return
         members = self._members[key]

@@ -84,7 +84,6 @@ class Turns:
         assert self.state is not None
         assert self.recorder is not None
         self.recorder.elsewhere.clear()  # the ends of these pods were not all seen
-        self.recorder.drawn = False
         self.on, self.records = on, on and not self._control
         self.state.__class__ = _Recorded if self.records else _NotRecorded
 
