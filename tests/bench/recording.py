@@ -35,9 +35,13 @@ from tests.bench.suite import WORKLOADS, loads
 
 #: The first argument of the process that is measured.
 _WITHIN: Final = "--within"
+#: Begins the pairs of a run.
+_RUN: Final = "run\n"
 
 #: Seconds: wall, CPU.
 _Times = tuple[float, float]
+#: The pairs of each run: times with records, and without.
+Runs = Sequence[Sequence[Sequence[Sequence[float]]]]
 
 
 class Turns:
@@ -169,9 +173,10 @@ def main(
     """Measure what recording costs of the throughput and the CPU of each workload.
 
     Prints the geometric means of the ratios, records on to records off, with their standard errors, and the medians.
+    An error is that of a mean over runs, so that it needs two at least.
     """
     click.echo("| workload | pairs | wall | median | CPU | median |\n|---|---|---|---|---|---|")
-    everything: list[list[list[float]]] = []
+    everything: list[Any] = []
     for name, load in loads(workloads, only, pods, nodes=nodes, timeout_seconds=timeout_seconds):
         with tempfile.TemporaryDirectory() as folder:
             found = Path(folder, "pairs")
@@ -183,22 +188,33 @@ def main(
                 work = run_rounds(rivals, rounds, None, wipe=False, logs=None, tell=False)
                 if run_loop(interruptible(work)) is None:
                     sys.exit(1)
-            pairs = [json.loads(line) for line in found.read_text().splitlines()]
-        click.echo(row(name, pairs))
-        everything += pairs
+            runs = [
+                [json.loads(line) for line in run.splitlines()]
+                for run in found.read_text().split(_RUN)[1:]
+            ]
+        click.echo(row(name, runs))
+        everything += runs
     click.echo(row("all", everything))
 
 
-def row(name: str, pairs: Sequence[Sequence[Sequence[float]]]) -> str:
-    """A row of the table: from pairs of wall and CPU with records, and without."""
-    cells = [name, str(len(pairs))]
+def row(name: str, runs: Runs) -> str:
+    """A row of the table."""
+    pairs = sum(map(len, runs))
+    cells = [name, str(pairs)]
     for which in (0, 1):
-        logs = [math.log(on[which] / off[which]) for on, off in pairs]
-        if len(logs) < 2:
+        logs = [[math.log(on[which] / off[which]) for on, off in run] for run in runs]
+        if len(runs) < 2 or not all(logs):
             cells += ["", ""]
             continue
-        mean, error = math.exp(statistics.mean(logs)), statistics.stdev(logs) / math.sqrt(len(logs))
-        cells += [f"{mean:.4f} ± {error:.4f}", f"{math.exp(statistics.median(logs)):.4f}"]
+        everything = [each for run in logs for each in run]
+        mean = statistics.mean(everything)
+        # Pairs of one run are not independent, so what counts is how much the runs differ.
+        squares = sum(sum(each - mean for each in run) ** 2 for run in logs)
+        error = math.sqrt(squares * len(runs) / (len(runs) - 1)) / pairs
+        cells += [
+            f"{math.exp(mean):.4f} ± {error:.4f}",
+            f"{math.exp(statistics.median(everything)):.4f}",
+        ]
     return f"| {' | '.join(cells)} |"
 
 
@@ -207,6 +223,7 @@ if __name__ == "__main__":
         _, _, file, size, nothing, *arguments = sys.argv
         sys.argv[1:] = arguments
         with Path(file).open("a") as pairs_file:
+            pairs_file.write(_RUN)
             run_within(Turns(int(size), pairs_file, random.Random(), control=nothing == "1"))
     else:
         main()
