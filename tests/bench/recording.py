@@ -199,11 +199,12 @@ def main(
 
 def row(name: str, runs: Runs) -> str:
     """A row of the table."""
+    runs = [run for run in runs if run]
     pairs = sum(map(len, runs))
     cells = [name, str(pairs)]
     for which in (0, 1):
         logs = [[math.log(on[which] / off[which]) for on, off in run] for run in runs]
-        if len(runs) < 2 or not all(logs):
+        if len(runs) < 2:
             cells += ["", ""]
             continue
         everything = [each for run in logs for each in run]

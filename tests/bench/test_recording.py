@@ -22,6 +22,7 @@ def test_a_row_has_the_mean_of_the_ratios_and_their_median():
     runs = [[pair] for pair in pairs]
     assert row("a", runs) == "| a | 3 | 1.0000 ± 0.4002 | 1.0000 | 1.4422 ± 0.3662 | 1.0000 |"
     assert row("a", [pairs]) == "| a | 3 |  |  |  |  |"
+    assert row("a", [*runs, []]) == row("a", runs)
 
 
 def test_pairs_of_one_run_count_as_one_for_the_error():
