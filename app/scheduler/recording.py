@@ -73,9 +73,6 @@ MAX_KNOWN_BYTES: Final = 4 << 20
 #: Seconds to write what is left at the end.
 END_SECONDS: Final = 5.0
 
-#: No uid: stands for the pods that have drawn from the generator (see Recorder.elsewhere).
-_DRAWN: Final = ""
-
 #: As plain texts, which are encoded faster.
 _ACTIVATE: Final = Op.ACTIVATE.value
 _ASSUME: Final = Op.ASSUME.value
@@ -144,8 +141,8 @@ class Recorder:
         self._templates: _Numbers = {}
         self._labels: _Numbers = {}
         self._known_bytes = 0
-        #: Pods whose decisions draw from the generator and are not repeated, and _DRAWN if one of them has ended since.
-        self.elsewhere: Final[set[str]] = set()
+        #: Uids of pods whose decisions draw from the generator and are not repeated; None: one of them has ended since.
+        self.elsewhere: Final[set[str | None]] = set()
         #: Lists of nodes that extenders were sent, the latest last.
         self._names: Final[dict[bytes, int]] = {}
         self._numbers = 0
@@ -533,12 +530,12 @@ class Recorder:
         """The decision about a pod has ended."""
         if uid in self.elsewhere:
             self.elsewhere.discard(uid)
-            self.elsewhere.add(_DRAWN)
+            self.elsewhere.add(None)
 
     def before_drawing(self) -> None:
         """A decision that a replay makes once more is next: the generator is recorded if others have drawn from it."""
         if self.elsewhere and self.open():
-            self.elsewhere.discard(_DRAWN)
+            self.elsewhere.discard(None)
             assert self._rng is not None  # noqa: S101 - set by ``begin``
             self.put(Op.RANDOM.value, _json(_plain(self._rng)))
 
