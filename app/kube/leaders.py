@@ -20,15 +20,17 @@ LABELS: Final = {LABEL: "true"}
 _LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/{}/leases"
 
 
-class Leader(msgspec.Struct, frozen=True, rename="camel"):
+class Leader(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """A scheduler that leads. ``certificate`` is PEM; empty if it serves without TLS."""
 
     #: As in the lease's holderIdentity; if that differs, the annotation is outdated.
     identity: str
-    #: The URL of its endpoints; empty if it serves none.
+    #: The URL of its endpoints; empty if it serves none, or none yet.
     server: str
     certificate: str
     scheduler_names: tuple[str, ...]
+    #: Whether it has started only now, and will write ``server`` soon.
+    starting: bool = False
 
     @property
     def host(self) -> str:

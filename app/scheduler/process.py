@@ -440,6 +440,7 @@ class Process:
             self._server,
             self._certificate,
             tuple(p.scheduler_name for p in self._settings.configuration.profiles),
+            starting=bool(self._options.serving.secure_port) and not self._server,
         )
 
     def _make_scheduler(

@@ -29,6 +29,9 @@ from app.wire.sanitize import decode
 CONNECT_SECONDS: Final = 2.0
 #: Timeout in seconds until kubectl forwards.
 FORWARD_SECONDS: Final = 20.0
+#: Seconds to wait for a leader that has started only now to name its endpoints, and between two looks at its lease.
+STARTING_SECONDS: Final = 20.0
+STARTING_PAUSE: Final = 0.2
 
 _PROGRAM: Final = "aiokube-scheduler"
 _FORWARDING: Final = re.compile(r"Forwarding from 127\.0\.0\.1:(\d+) ")
@@ -101,8 +104,21 @@ async def find_leaders(
 ) -> list[LeaderLease]:
     """The leases of this scheduler in a namespace; if profiles of some have the given name, only those.
 
-    Raises NotReached.
+    Waits up to STARTING_SECONDS for leaders that have not named their endpoints yet. Raises NotReached.
     """
+    loop = asyncio.get_running_loop()
+    until = loop.time() + STARTING_SECONDS
+    while True:
+        found = await _leaders_now(api, scheduler_name, namespace)
+        starting = any(each.leader and each.leader.starting for each in found)
+        if not starting or loop.time() >= until:
+            return found
+        await asyncio.sleep(STARTING_PAUSE)
+
+
+async def _leaders_now(
+    api: Transport, scheduler_name: str | None, namespace: str
+) -> list[LeaderLease]:
     where = f"in namespace {namespace} (--lease-namespace)"
     try:
         leases = await leader_leases(api, namespace)
@@ -124,7 +140,8 @@ async def reached(lease: LeaderLease, api: Transport, kubectl: Kubectl) -> Async
         holder = f"{lease.holder}, which is no aiokube-scheduler" if lease.holder else "no process"
         raise NotReached(f"{where} is held by {holder}")
     if not leader.server:
-        raise NotReached(f"{where} is held by {leader.identity}, which serves no endpoints")
+        why = "has not named its endpoints yet" if leader.starting else "serves no endpoints"
+        raise NotReached(f"{where} is held by {leader.identity}, which {why}")
     try:
         normalize_server(leader.server)
     except ConnectionSettingsError as error:

@@ -9,6 +9,7 @@ from app.framework.testing import make_pod
 from app.scheduler import process as processes
 from app.scheduler.options import RunOptions
 from app.scheduler.process import ANSWERING_DELAY, EXIT_LOST, EXIT_STOPPED, Process
+from app.serving.options import ServingOptions
 from app.settings.load import load
 from tests.shell.clock import LoopClock
 from tests.shell.scheduler.world import CONFIG, running
@@ -118,6 +119,15 @@ async def test_requests_wait_for_the_first_pods_but_not_for_long(
     with pytest.raises(ImportedError):
         await process(asyncio.Event())._answer(scheduler, None, None, ())
     assert looptime == min(caught_up_after, ANSWERING_DELAY)
+
+
+def test_the_lease_tells_that_the_endpoints_are_still_to_come():
+    started = process(asyncio.Event())
+    assert started._as_leader().starting
+    started._server = "https://10.0.0.1:10259"
+    assert not started._as_leader().starting
+    without = RunOptions(seed=1, serving=ServingOptions(secure_port=0))
+    assert not Process(load(CONFIG), without, asyncio.Event(), LoopClock())._as_leader().starting
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import socket
 import stat
 import sys
 
+import msgspec
 import pytest
 
 from app.kube.leaders import Leader, LeaderLease
@@ -26,6 +27,9 @@ FORWARDS = "print('Forwarding from 127.0.0.1:4711 -> 10259'); time.sleep(60)"
 
 def leader(server, host="sched-0", names=("default-scheduler",)):
     return Leader(f"{host}_1234", server, "", names)
+
+
+STARTING = msgspec.structs.replace(leader(""), starting=True)
 
 
 def lease(leader, name="kube-scheduler", holder=""):
@@ -141,6 +145,7 @@ async def test_without_kubectl(monkeypatch, tmp_path):
         (lease(None, holder="n1_5"), "is held by n1_5, which is no aiokube-scheduler"),
         (lease(None), "is held by no process"),
         (lease(leader("")), "is held by sched-0_1234, which serves no endpoints"),
+        (lease(STARTING), "is held by sched-0_1234, which has not named its endpoints yet"),
     ],
 )
 async def test_holders_that_cannot_be_asked(held, said):
@@ -166,6 +171,22 @@ async def test_the_leader_with_the_pod_s_profile_is_taken_or_all():
     for name, servers in {"third": ["https://b"], "none": ["https://a", "https://b"]}.items():
         found = await find_leaders(leases(*two), name, "ns")
         assert [each.leader.server for each in found] == servers
+
+
+@pytest.mark.looptime
+async def test_a_leader_that_has_started_only_now_is_waited_for(looptime):
+    stages = iter([STARTING, STARTING, leader("https://a")])
+    transport = FakeTransport(handler=lambda sent: leases(next(stages)).handler(sent))
+    [found] = await find_leaders(transport, None, "ns")
+    assert found.leader == leader("https://a")
+    assert looptime == pytest.approx(2 * module.STARTING_PAUSE)
+
+
+@pytest.mark.looptime
+async def test_it_is_not_waited_for_without_end(looptime):
+    [found] = await find_leaders(leases(STARTING), None, "ns")
+    assert found.leader == STARTING
+    assert looptime == pytest.approx(module.STARTING_SECONDS, abs=module.STARTING_PAUSE)
 
 
 async def test_no_leader_at_all():
