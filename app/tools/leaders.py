@@ -106,30 +106,21 @@ async def find_leaders(
 
     Waits up to STARTING_SECONDS for leaders that have not named their endpoints yet. Raises NotReached.
     """
+    where = f"in namespace {namespace} (--lease-namespace)"
     loop = asyncio.get_running_loop()
     until = loop.time() + STARTING_SECONDS
     while True:
-        found = await _leaders_now(api, scheduler_name, namespace)
-        starting = any(each.leader and each.leader.starting for each in found)
-        if not starting or loop.time() >= until:
+        try:
+            leases = await leader_leases(api, namespace)
+        except (KubeError, *UNREADABLE) as error:
+            raise NotReached(f"the leases {where} cannot be listed: {error}") from error
+        if not leases:
+            raise NotReached(f"no lease {where} is that of an aiokube-scheduler")
+        named = [e for e in leases if e.leader and scheduler_name in e.leader.scheduler_names]
+        found = named or leases
+        if loop.time() >= until or not any(e.leader.starting for e in found if e.leader):
             return found
         await asyncio.sleep(STARTING_PAUSE)
-
-
-async def _leaders_now(
-    api: Transport, scheduler_name: str | None, namespace: str
-) -> list[LeaderLease]:
-    where = f"in namespace {namespace} (--lease-namespace)"
-    try:
-        leases = await leader_leases(api, namespace)
-    except (KubeError, *UNREADABLE) as error:
-        raise NotReached(f"the leases {where} cannot be listed: {error}") from error
-    if not leases:
-        raise NotReached(f"no lease {where} is that of an aiokube-scheduler")
-    named = [
-        each for each in leases if each.leader and scheduler_name in each.leader.scheduler_names
-    ]
-    return named or leases
 
 
 @contextlib.asynccontextmanager
