@@ -172,7 +172,7 @@ class Life:
 
 async def record(folder: Path, given: Options) -> None:
     """Writes ``trace`` in the folder. Raises ChildFailed, KubeError."""
-    load = Load(nodes=0, pods=1, rate=1.0)
+    load = Load(nodes=0, pods=0)
     async with contextlib.AsyncExitStack() as stack:
         server = None
         if given.real:

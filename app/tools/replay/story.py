@@ -90,11 +90,11 @@ class Story:
         for uid, pod in self.pods.items():
             decided = uid in tried if schedulers is None else pod.scheduler in schedulers
             pod.ours = pod.ours and (pod.bound is None or decided)
+            if pod.bound is not None and pod.gone is not None and not pod.evicted:
+                self._lives.setdefault(pod.template, []).append(pod.gone - pod.bound)
         if schedulers is not None:
             arrivals = (pod.arrived for pod in self.pods.values() if pod.ours)
             self.started = min(arrivals, default=self.ended)
-            if pod.bound is not None and pod.gone is not None and not pod.evicted:
-                self._lives.setdefault(pod.template, []).append(pod.gone - pod.bound)
 
     def _schedulers(self) -> AbstractSet[str]:
         """The schedulers whose pods another one would decide about."""

@@ -34,6 +34,14 @@ PACKING = {
         }
     ]
 }
+NO_PREEMPTION = configuration(
+    profiles=[
+        {
+            "schedulerName": "default-scheduler",
+            "plugins": {"postFilter": {"disabled": [{"name": "*"}]}},
+        }
+    ]
+)
 FOUR = [f"n{number}" for number in range(4)]
 
 
@@ -102,15 +110,28 @@ def test_victims_are_chosen_by_the_configuration(tmp_path):
     trace = script.ends(60.0)
     course, nodes = lived(trace)
     assert (course.preempted, nodes["high"]) == (1, "n0")
-    never = {
-        "schedulerName": "default-scheduler",
-        "plugins": {"postFilter": {"disabled": [{"name": "*"}]}},
-    }
-    course, nodes = lived(trace, configuration(profiles=[never]), tmp_path)
+    course, nodes = lived(trace, NO_PREEMPTION, tmp_path)
     assert (course.preempted, course.pending, "high" in nodes) == (0, 1, False)
     assert course.pending_reasons[0].message.startswith(
         "0/1 nodes are available: 1 Insufficient cpu"
     )
+
+
+def test_a_victim_would_have_run_as_long_as_others_of_its_template(tmp_path):
+    script = Script(tmp_path / "trace", CONFIG, node("n0", cpu="1"))
+    script.pod(1.0, "other")
+    script.bound(1.0, "other", "n0")
+    script.gone(5.0, "other")
+    script.pod(6.0, "victim")
+    script.bound(6.0, "victim", "n0")
+    script.pod(7.0, "high", priority=10)
+    script.add(Op.EVICT, "uid-high", "n0", ["uid-victim"])
+    script.gone(7.0, "victim")
+    script.bound(7.1, "high", "n0")
+    course, nodes = lived(script.ends(60.0), NO_PREEMPTION, tmp_path)
+    assert (course.preempted, nodes["high"]) == (0, "n0")
+    # The victim ends at 10 s.
+    assert course.waiting["10"].longest == pytest.approx(3.0, abs=0.2)
 
 
 # ---------------------------------------------------------------- extenders
