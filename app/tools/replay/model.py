@@ -36,7 +36,7 @@ from app.runtime.tasks import spawn_eternal
 from app.scheduler.extenders import extender_configs, make_chain
 from app.scheduler.kinds import paths
 from app.scheduler.parts import ApiServer, Budgets, Runtime
-from app.scheduler.trace import TraceError
+from app.scheduler.trace import PodRecord, TraceError
 from app.scheduler.wiring import Scheduler
 from app.settings.load import Loaded, load
 from app.sim import ClusterOptions, EmbeddedCluster
@@ -263,26 +263,31 @@ class _Model:
         namespace, _, name = seen.key.partition("/")
         record = self._pods.records.get((namespace, name))
         if seen.new is None:
-            before = self._seen.pop(seen.key, None)
-            story = None if before is None else self._story.pods[before.record.uid]
-            if record is not None and before is not None and self._ends_now(story):
-                self._remove(namespace, name, before.record.uid)
+            if (before := self._seen.pop(seen.key, None)) is not None:
+                self._ends(namespace, name, before.record.uid)
             return
         assert isinstance(seen.new, SeenPod)  # noqa: S101 - of this kind
         told, before = seen.new.record, self._seen.get(seen.key)
         self._seen[seen.key] = seen.new
         story = self._story.pods[told.uid]
         self._make_namespace(namespace)
-        if not story.ours:
-            self._cluster.api.write(PODS, pod_json(seen.new))
-        elif before is None or before.record.uid != told.uid:
+        first = before is None or before.record.uid != told.uid
+        if story.ours and first:
             self._arrives(seen.new)
-        elif record is not None and _changed(before, seen.new):
+        elif first or (not story.ours and record and _goes_alike(record.value, told, story)):
+            self._cluster.api.write(PODS, pod_json(seen.new))
+        elif story.ours and record and before and _changed(before, seen.new):
             self._cluster.api.write(PODS, _updated(record.value, seen.new))
 
-    def _ends_now(self, story: PodStory | None) -> bool:
-        """Whether a pod that goes in the recording does so whatever became of it in the model."""
-        return story is None or not story.ours or story.bound is None
+    def _ends(self, namespace: str, name: str, uid: str) -> None:
+        """A pod goes in the recording: also in the model, unless that follows from a decision."""
+        story = self._story.pods[uid]
+        if story.bound is None or not (story.ours or story.evicted):
+            self._remove(namespace, name, uid)
+        elif not story.ours and story.life is not None:
+            loop = asyncio.get_running_loop()
+            due = story.bound + story.life - self._began
+            loop.call_at(due, self._remove, namespace, name, uid)
 
     def _arrives(self, pod: SeenPod) -> None:
         """A pod that a scheduler is to place, as it came."""
@@ -324,9 +329,8 @@ class _Model:
         loop = asyncio.get_running_loop()
         if story.running is not None and story.bound is not None:
             loop.call_later(max(0.0, story.running - story.bound), self._runs, *key, uid)
-        life = self._story.life(story)
-        if life is not None:
-            loop.call_later(life, self._remove, *key, uid)
+        if story.life is not None:
+            loop.call_later(story.life, self._remove, *key, uid)
 
     def _runs(self, namespace: str, name: str, uid: str) -> None:
         record = self._pods.records.get((namespace, name))
@@ -424,6 +428,13 @@ class _Model:
 
 class _Finished(Exception):  # noqa: N818 - ends a TaskGroup with eternal tasks
     pass
+
+
+def _goes_alike(value: dict[str, Any], told: PodRecord, story: PodStory) -> bool:
+    """Whether no preemption, in the model or in the recording only, ends a pod that was placed by others."""
+    if told.deletion_timestamp:
+        return not story.evicted
+    return "deletionTimestamp" not in value["metadata"]
 
 
 def _changed(before: SeenPod, now: SeenPod) -> bool:

@@ -13,6 +13,8 @@ import msgspec
 
 from app.scheduler.trace import Header, Op, PodRecord, TraceError, files_of, read_records
 
+#: Seconds of a pod that is being deleted; how many are left is not recorded.
+_GRACE: Final = 30
 #: Records of a checkpoint, which a file that follows another without a gap repeats.
 _REPEATED: Final = frozenset({Op.ROWS, Op.OBJECT, Op.POD, Op.ASSUMED, Op.NOMINATED, Op.CHECKPOINT})
 
@@ -180,6 +182,7 @@ def pod_json(pod: SeenPod) -> dict[str, Any]:
         metadata["ownerReferences"] = [msgspec.to_builtins(told.owner)]
     if told.deletion_timestamp:
         metadata["deletionTimestamp"] = told.deletion_timestamp
+        metadata["deletionGracePeriodSeconds"] = _GRACE
     status: dict[str, Any] = {"phase": told.phase or "Pending"}
     if told.conditions:
         status["conditions"] = msgspec.to_builtins(told.conditions)

@@ -1,6 +1,8 @@
 """What became of each pod of a recording: when it came, was bound, ran and went, and what the scheduler said of it."""
 
+import bisect
 import itertools
+import math
 from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from pathlib import Path
@@ -8,6 +10,7 @@ from statistics import median
 from typing import Any, Final
 
 import msgspec
+import numpy as np
 
 from app.scheduler.trace import Header, Op, TraceError
 from app.settings.load import load
@@ -34,8 +37,9 @@ class PodStory(msgspec.Struct):
     node: str = ""
     running: float | None = None
     gone: float | None = None
-    #: It was a victim: how long it would have run is not known.
     evicted: bool = False
+    #: Seconds that it runs, from its binding: for a victim more than it was seen; None: to the end.
+    life: float | None = None
     #: Why it fitted nowhere, the last time.
     unfit: str = ""
 
@@ -56,7 +60,6 @@ class Story:
         self._requests: Final[dict[str, list[float]]] = {}
         self._attempts: Final[list[float]] = []
         self._terminating: Final[list[float]] = []
-        self._lives: dict[bytes, list[float]] = {}
         self.cassette: Final = Cassette()
 
     def latencies(self, method: str) -> Iterator[float]:
@@ -73,15 +76,6 @@ class Story:
         """Seconds from a pod's deletion until it has gone."""
         return median(self._terminating or [0.0])
 
-    def life(self, pod: PodStory) -> float | None:
-        """Seconds that a pod runs, from its binding; None: to the end. A victim: as long as others of its template."""
-        if pod.bound is None or pod.gone is None:
-            return None
-        if not pod.evicted:
-            return max(0.0, pod.gone - pod.bound)
-        lives = self._lives.get(pod.template)
-        return max(median(lives), pod.gone - pod.bound) if lives else None
-
     def settle(self, tried: AbstractSet[str], ended: float) -> None:
         """All has been read; ``tried``: the uids of pods that the scheduler has tried."""
         self.ended = max(ended, self.began)
@@ -90,11 +84,39 @@ class Story:
         for uid, pod in self.pods.items():
             decided = uid in tried if schedulers is None else pod.scheduler in schedulers
             pod.ours = pod.ours and (pod.bound is None or decided)
-            if pod.bound is not None and pod.gone is not None and not pod.evicted:
-                self._lives.setdefault(pod.template, []).append(pod.gone - pod.bound)
         if schedulers is not None:
             arrivals = (pod.arrived for pod in self.pods.values() if pod.ours)
             self.started = min(arrivals, default=self.ended)
+        self._find_lives()
+
+    def _find_lives(self) -> None:
+        """Says how long each pod runs. A victim runs as long as another pod that ran longer, of its template if there
+        are others, drawn as in each replay. One that has not ended counts if it has run longer than all that have.
+        """
+        lives: dict[bytes, list[float]] = {}
+        ran = [
+            (pod, max(0.0, (pod.gone or self.ended) - pod.bound))
+            for pod in self.pods.values()
+            if pod.bound is not None
+        ]
+        for pod, seconds in ran:
+            if not pod.evicted and pod.gone is not None:
+                pod.life = seconds
+                lives.setdefault(pod.template, []).append(seconds)
+        longest = {template: max(known) for template, known in lives.items()}
+        for pod, seconds in ran:
+            if not pod.evicted and pod.gone is None and seconds > longest.get(pod.template, 0.0):
+                lives.setdefault(pod.template, []).append(math.inf)
+        for known in lives.values():
+            known.sort()
+        everything = sorted(itertools.chain.from_iterable(lives.values()))
+        rng = np.random.default_rng(0)
+        for pod, seconds in ran:
+            if pod.evicted and pod.gone is not None:
+                known = lives.get(pod.template, everything)
+                longer = bisect.bisect_right(known, seconds)
+                life = known[rng.integers(longer, len(known))] if longer < len(known) else seconds
+                pod.life = life if known and life < math.inf else None
 
     def _schedulers(self) -> AbstractSet[str]:
         """The schedulers whose pods another one would decide about."""

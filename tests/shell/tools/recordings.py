@@ -47,13 +47,27 @@ class Script:
 
     def pod(self, at: float, name: str, cpu: str = "1", priority: int = 0, **spec: Any) -> None:
         """A pod arrives."""
+        self.placed(at, name, "", cpu, priority=priority, **spec)
+
+    def placed(
+        self,
+        at: float,
+        name: str,
+        node_name: str,
+        cpu: str = "1",
+        *,
+        ends: bool = False,
+        **spec: Any,
+    ) -> None:
+        """A version of a pod that others have bound; ``ends``: and deleted."""
         containers = [{"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu}}}]
-        text = {"schedulerName": SCHEDULER, "priority": priority, "containers": containers} | spec
+        text = {"schedulerName": SCHEDULER, "priority": 0, "containers": containers} | spec
         template, labels = next(self._numbers), next(self._numbers)
         self.add(Op.TEMPLATE, template, msgspec.json.encode(text))
         self.add(Op.LABELS, labels, {"app": name})
         record = ["default", name, f"uid-{name}", template, labels, str(next(self._numbers)), 1]
-        record += [None, False, None, "", "", "", "Pending", [], None, None, [], b""]
+        record += ["2026-01-01T00:00:00Z" if ends else None, False, None, node_name, "", ""]
+        record += ["Running" if node_name else "Pending", [], None, None, [], b""]
         self.add(Op.POD_CHANGED, BEGAN + at, record)
 
     def bound(self, at: float, name: str, node_name: str, tried: float | None = None) -> None:

@@ -134,6 +134,56 @@ def test_a_victim_would_have_run_as_long_as_others_of_its_template(tmp_path):
     assert course.waiting["10"].longest == pytest.approx(3.0, abs=0.2)
 
 
+def evicted_before(tmp_path, victim):
+    """Two pods fill a node and one of them is evicted, slowly."""
+    script = Script(tmp_path / "trace", CONFIG, node("n0", cpu="2"))
+    script.placed(0.0, "a", "n0")
+    script.placed(0.0, "b", "n0")
+    script.pod(7.0, "high", priority=10)
+    script.add(Op.POP, BEGAN + 7.0, "uid-high", False)
+    script.add(Op.EVICT, "uid-high", "n0", [f"uid-{victim}"])
+    script.placed(7.0, victim, "n0", ends=True)
+    script.gone(17.0, victim)
+    script.bound(17.1, "high", "n0")
+    return script
+
+
+def test_victims_that_were_there_before_stay_without_preemption(tmp_path):
+    trace = evicted_before(tmp_path, "a").ends(60.0)
+    course, nodes = lived(trace)
+    assert (course.preempted, nodes["high"]) == (1, "n0")
+    assert course.waiting["10"].longest == pytest.approx(10.0, abs=0.2)
+    course, nodes = lived(trace, NO_PREEMPTION, tmp_path)
+    assert (course.preempted, course.pending, nodes) == (0, 1, {})
+
+
+def test_what_the_recording_says_of_a_victim_of_the_model_does_not_bring_it_back(tmp_path):
+    """The model evicts another pod than the recorded scheduler, and later hears of its labels."""
+    trace = tmp_path / "trace"
+    for victim, other in (("a", "b"), ("b", "a")):
+        script = evicted_before(tmp_path / victim, victim)
+        script.placed(17.5, other, "n0")
+        script.pod(20.0, "second", priority=10)
+        script.placed(40.0, other, "n0")
+        trace = script.ends(60.0)
+        course, _ = lived(trace)
+        assert (course.preempted, course.bound) == (2, 2)
+
+
+def test_others_end_their_pods_at_the_recorded_times(tmp_path, caplog):
+    script = Script(tmp_path / "trace", CONFIG, node("n0", cpu="2"))
+    script.placed(0.0, "a", "n0")
+    script.placed(0.0, "b", "n0")
+    script.pod(5.0, "new")
+    script.add(Op.POP, BEGAN + 5.0, "uid-new", False)
+    script.placed(7.0, "a", "n0", ends=True)
+    script.gone(10.0, "a")
+    script.bound(10.1, "new", "n0")
+    course, nodes = lived(script.ends(60.0))
+    assert (nodes, course.left_out, caplog.records) == ({"new": "n0"}, 0, [])
+    assert course.waiting["all"].longest == pytest.approx(5.0, abs=0.2)
+
+
 # ---------------------------------------------------------------- extenders
 
 EXTENDED = configuration(
