@@ -19,6 +19,7 @@ import numpy as np
 from app.extender.config import ExtenderConfig, Verb
 from app.extender.memory import AnswerMemory
 from app.extender.transport import HTTPTransport
+from app.kube.backoff import TokenBucket
 from app.kube.errors import KubeError
 from app.kube.events import EventRecorder
 from app.kube.transport import JSON, Guard, Response
@@ -354,7 +355,10 @@ class _Model:
     async def _scheduling(self, clock: _Clock) -> AsyncIterator[Scheduler]:
         rng = np.random.default_rng(_SEED)
         telemetry = Telemetry(clock, rng.spawn(1)[0], self._notes.sink())
-        transport = _TimedServer(self._cluster, self._story)
+        settings = self._variant.loaded.settings
+        client = settings.configuration.client_connection
+        bucket = TokenBucket(qps=client.qps, burst=client.burst) if client.qps > 0 else None
+        transport = _TimedServer(self._cluster, self._story, bucket)
         budgets = Budgets(*(ByteBudget(_BUDGET) for _ in Budgets._fields))
         running: list[Scheduler] = []
 
@@ -362,14 +366,14 @@ class _Model:
             found = running[0].state.cluster.namespaces.get(namespace) if running else None
             return None if found is None else found.labels
 
-        settings = self._variant.loaded.settings
         sinks = (telemetry.on_extender, telemetry.on_shadow)
         live = LiveExtenders() if self._variant.extenders == "live" else None
         transports = self._cassettes(transport) if live is None else live.transport
         memory = AnswerMemory(_BUDGET)
         chain = make_chain(settings, sinks, lambda: True, memory, labels_of, transports)
         telemetry.expect(chain.all)
-        events = EventRecorder(transport, host="replay", rng=rng, budget=budgets.events)
+        unlimited = _TimedServer(self._cluster, self._story)
+        events = EventRecorder(unlimited, host="replay", rng=rng, budget=budgets.events)
         try:
             async with asyncio.TaskGroup() as group:
                 scheduler = Scheduler(
@@ -462,12 +466,15 @@ def _updated(value: dict[str, Any], pod: SeenPod) -> dict[str, Any]:
 
 
 class _TimedServer(InProcess):
-    """The embedded cluster, whose answers take as long as the recorded ones did."""
+    """The embedded cluster, whose answers to writes take as long as the recorded ones did, behind a client's limits."""
 
-    def __init__(self, cluster: EmbeddedCluster, story: Story) -> None:
+    def __init__(
+        self, cluster: EmbeddedCluster, story: Story, bucket: TokenBucket | None = None
+    ) -> None:
         super().__init__(cluster)
         methods = ("POST", "PUT", "PATCH", "DELETE")
         self._seconds: Final = {method: story.latencies(method) for method in methods}
+        self._bucket: Final = bucket
 
     async def request(
         self,
@@ -483,7 +490,9 @@ class _TimedServer(InProcess):
     ) -> Response:
         """See Transport."""
         if seconds := self._seconds.get(method):
-            await asyncio.sleep(next(seconds))
+            now = asyncio.get_running_loop().time()
+            delay = 0.0 if self._bucket is None else self._bucket.take(now)
+            await asyncio.sleep(delay + next(seconds))
         return await super().request(
             method,
             path,

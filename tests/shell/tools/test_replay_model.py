@@ -184,6 +184,20 @@ def test_others_end_their_pods_at_the_recorded_times(tmp_path, caplog):
     assert course.waiting["all"].longest == pytest.approx(5.0, abs=0.2)
 
 
+def test_bindings_wait_for_the_limits_of_the_client(tmp_path):
+    """Two at once, and then two a second."""
+    script = Script(tmp_path / "trace", CONFIG, *map(node, FOUR))
+    for name in "abcdef":
+        script.pod(1.0, name)
+        script.bound(1.0, name, "n0")
+    trace = script.ends(20.0)
+    assert lived(trace)[0].waiting["all"].longest == pytest.approx(0.0, abs=0.1)
+    limited = configuration(clientConnection={"qps": 2, "burst": 2})
+    course, _ = lived(trace, limited, tmp_path)
+    assert course.waiting["all"].longest == pytest.approx(2.0, abs=0.1)
+    assert course.waiting["all"].mean == pytest.approx((0.5 + 1 + 1.5 + 2) / 6, abs=0.1)
+
+
 # ---------------------------------------------------------------- extenders
 
 EXTENDED = configuration(
