@@ -514,6 +514,7 @@ class _Notes:
     def __init__(self, story: Story) -> None:
         self._story: Final = story
         self._attempts: Final = story.attempts()
+        self._failures: Final = story.failures()
         self._digest: Final = hashlib.sha256()
         self.clock: _Clock | None = None
         self.state: Any = None
@@ -545,13 +546,8 @@ class _Notes:
     def _note(self, *what: str) -> None:
         self._digest.update("\0".join((*what, "")).encode())
 
-    def _spend(self) -> None:
-        loop = asyncio.get_running_loop()
-        if isinstance(loop, StillLoop):
-            loop.spend(next(self._attempts))
-
     def _on_selected(self, _event: NodeSelected) -> None:
-        self._spend()
+        _spend(next(self._attempts))
 
     def _on_bound(self, event: PodBound) -> None:
         pod = event.pod
@@ -564,7 +560,7 @@ class _Notes:
         self._note("failed", pod.uid, event.message)
         if event.result == "unschedulable":
             self._unfit[pod.uid] = event.message
-        self._spend()
+        _spend(next(self._failures))
 
     def _on_evicted(self, event: VictimEvicted) -> None:
         self._note("evicted", event.victim.uid, event.preemptor.uid)
@@ -651,6 +647,13 @@ class _Notes:
             left_out_example=next(iter(self.refused), ""),
         )
         return Lived(course, {uid: node for uid, (node, _) in bound.items()})
+
+
+def _spend(seconds: float) -> None:
+    """Lets time pass for work."""
+    loop = asyncio.get_running_loop()
+    if isinstance(loop, StillLoop):
+        loop.spend(seconds)
 
 
 def _mean(shares: list[float]) -> float:

@@ -14,6 +14,7 @@ import numpy as np
 
 from app.scheduler.trace import Header, Op, TraceError
 from app.settings.load import load
+from app.settings.problems import ConfigurationError
 from app.tools.replay.cassette import Cassette
 from app.tools.replay.reading import Objects, Seen, SeenPod, TraceRecord, records
 
@@ -21,6 +22,10 @@ from app.tools.replay.reading import Objects, Seen, SeenPod, TraceRecord, record
 _MOST: Final = 10_000
 #: Times the median beyond which an attempt has waited for others, who are in the replay themselves.
 _LONGEST: Final = 4
+#: Requests whose times are known.
+_SENDS: Final = 1 << 16
+#: Part of the requests that the client may send from which it is taken to be at its limit.
+_LIMITED: Final = 0.9
 
 
 class PodStory(msgspec.Struct):
@@ -56,9 +61,10 @@ class Story:
         self.preempted = 0
         #: Why not all of it was read; empty if it was.
         self.incomplete = ""
-        #: Seconds of requests to the API server by method, and of attempts.
+        #: Seconds of requests to the API server by method, and of attempts that found a node, or none.
         self._requests: Final[dict[str, list[float]]] = {}
         self._attempts: Final[list[float]] = []
+        self._failures: Final[list[float]] = []
         self._terminating: Final[list[float]] = []
         self.cassette: Final = Cassette()
 
@@ -68,8 +74,11 @@ class Story:
 
     def attempts(self) -> Iterator[float]:
         """Seconds that the scheduler was busy with pods, from the queue to the request that binds: as ``latencies``."""
-        most = _LONGEST * median(self._attempts or [0.0])
-        return itertools.cycle([min(seconds, most) for seconds in self._attempts] or [0.0])
+        return _recurring(self._attempts)
+
+    def failures(self) -> Iterator[float]:
+        """The same of pods that went back to the queue."""
+        return _recurring(self._failures or self._attempts)
 
     @property
     def grace(self) -> float:
@@ -137,10 +146,21 @@ class Story:
         if len(self._attempts) < _MOST:
             self._attempts.append(max(0.0, seconds))
 
+    def note_failure(self, seconds: float) -> None:
+        """A pod was tried, and goes back to the queue."""
+        if len(self._failures) < _MOST:
+            self._failures.append(max(0.0, seconds))
+
     def note_end(self, seconds: float) -> None:
         """A pod was being deleted for so long."""
         if len(self._terminating) < _MOST:
             self._terminating.append(seconds)
+
+
+def _recurring(attempts: list[float]) -> Iterator[float]:
+    """Over and over, but none that is too long for an attempt alone."""
+    most = _LONGEST * median(attempts or [0.0])
+    return itertools.cycle([min(seconds, most) for seconds in attempts] or [0.0])
 
 
 def read_story(trace: Path, look: Callable[[int], None] = lambda _records: None) -> Story:
@@ -182,6 +202,9 @@ class _Reader:
         self._deleting: Final[dict[str, float]] = {}
         #: Pods that were tried, and when, or when the last extender has answered; when the last binding was sent.
         self._popped: Final[dict[str, float]] = {}
+        #: Requests a second that the client sends, infinite without a limit, and when the last ones were sent.
+        self._qps: Final = _qps(story.header)
+        self._sends: Final[list[float]] = []
         self._sent: float | None = None
         self.tried: Final[set[str]] = set()
 
@@ -254,12 +277,14 @@ class _Reader:
                 story.pods[uid].bound = self.objects.now
                 popped = self._popped.pop(uid, None)
                 if popped is not None and self._sent is not None:
-                    story.note_attempt(self._sent - popped)
+                    self._note_attempt(popped, self._sent)
+            case [Op.FAIL, float(now), str(uid), *_] if uid in self._popped:
+                story.note_failure(now - self._popped.pop(uid))
             case [Op.EVICT, str(), str(), list(victims)]:
                 self._evicts(victims)
             case [Op.REQUEST, float(now), str(method), int(status), float(seconds)]:
                 story.note_request(method, status, seconds)
-                self._sent = now - seconds if method == "POST" else None
+                self._note_sent(method, now - seconds)
                 return
             case [Op.CALL, float(now), str(), str(), str(uid), *_]:
                 if uid in self._popped:
@@ -268,6 +293,29 @@ class _Reader:
             case _:
                 story.cassette.take(fields)
         self._sent = None
+
+    def _note_sent(self, method: str, sent: float) -> None:
+        bisect.insort(self._sends, sent)
+        if len(self._sends) > _SENDS:
+            del self._sends[: _SENDS // 2]
+        self._sent = sent if method == "POST" else None
+
+    def _note_attempt(self, popped: float, sent: float) -> None:
+        """How long an attempt took is not known if requests were sent as fast as the client may: its own has waited."""
+        seconds = sent - popped
+        requests = bisect.bisect_right(self._sends, sent) - bisect.bisect_left(self._sends, popped)
+        limited = self._qps * seconds
+        if limited < 1.0 or requests < _LIMITED * limited:
+            self.story.note_attempt(seconds)
+
+
+def _qps(header: Header) -> float:
+    """The recorded limit of the client; none if the configuration cannot be read: who needs it says so."""
+    try:
+        client = load(header.configuration).settings.configuration.client_connection
+    except ConfigurationError:
+        return math.inf
+    return client.qps if client.qps > 0 else math.inf
 
 
 class _Spec(msgspec.Struct, rename="camel"):

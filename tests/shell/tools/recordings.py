@@ -70,13 +70,22 @@ class Script:
         record += ["Running" if node_name else "Pending", [], None, None, [], b""]
         self.add(Op.POD_CHANGED, BEGAN + at, record)
 
-    def bound(self, at: float, name: str, node_name: str, tried: float | None = None) -> None:
-        """The scheduler tries a pod and binds it."""
+    def bound(
+        self,
+        at: float,
+        name: str,
+        node_name: str,
+        tried: float | None = None,
+        sent: float | None = None,
+    ) -> None:
+        """The scheduler tries a pod and binds it by a request."""
         uid = f"uid-{name}"
         self.add(Op.POP, BEGAN + (at if tried is None else tried), uid, False)
         self.add(Op.ASSUME, uid, node_name)
         self.add(Op.DONE, uid)
         self.add(Op.POD_BOUND, BEGAN + at, uid, node_name, str(next(self._numbers)))
+        if sent is not None:
+            self.add(Op.REQUEST, BEGAN + at, "POST", 201, at - sent)
         self.add(Op.BOUND, uid)
 
     def gone(self, at: float, name: str) -> None:

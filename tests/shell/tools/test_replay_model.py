@@ -198,6 +198,32 @@ def test_bindings_wait_for_the_limits_of_the_client(tmp_path):
     assert course.waiting["all"].mean == pytest.approx((0.5 + 1 + 1.5 + 2) / 6, abs=0.1)
 
 
+def test_what_requests_waited_for_the_limits_is_no_work(tmp_path):
+    limited = configuration(clientConnection={"qps": 2, "burst": 2})
+    script = Script(tmp_path / "trace", limited, *map(node, FOUR))
+    for name in "abcdef":
+        script.pod(1.0, name)
+    for name, sent in zip("abcdef", [1.0, 1.0, 1.5, 2.0, 2.5, 3.0], strict=True):
+        script.bound(sent + 0.01, name, "n0", tried=1.0, sent=sent)
+    trace = script.ends(20.0)
+    assert lived(trace)[0].waiting["all"].longest == pytest.approx(2.01, abs=0.02)
+    unlimited = configuration(clientConnection={"qps": -1})
+    course, _ = lived(trace, unlimited, tmp_path)
+    assert course.waiting["all"].longest == pytest.approx(0.01, abs=0.02)
+
+
+def test_attempts_that_find_no_node_take_their_own_time(tmp_path):
+    script = Script(tmp_path / "trace", CONFIG, node("n0"))
+    script.pod(1.0, "large", cpu="8")
+    script.add(Op.POP, BEGAN + 1.0, "uid-large", False)
+    script.pod(1.1, "small")
+    script.add(Op.UNFIT, "uid-large", "too large")
+    script.add(Op.FAIL, BEGAN + 1.5, "uid-large", None, ["NodeResourcesFit"], [])
+    script.bound(1.5, "small", "n0", sent=1.5)
+    course, _ = lived(script.ends(20.0))
+    assert course.waiting["all"].longest == pytest.approx(0.4, abs=0.02)
+
+
 # ---------------------------------------------------------------- extenders
 
 EXTENDED = configuration(
