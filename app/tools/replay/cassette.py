@@ -3,10 +3,12 @@
 An answer is looked up by what is asked. The same pod and nodes: as recorded, errors and duration included. Other
 nodes for it: put together from what was said of each node about this pod, about pods with the same spec and labels,
 about pods with the same spec, or about any pod if the extender always said the same of the node. What nobody asked is
-accepted with score 0, and counted as unknown.
+accepted with score 0, and counted as unknown. While the recorded extender failed, questions that were not asked fail,
+too.
 """
 
 import asyncio
+import bisect
 import zlib
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -26,6 +28,8 @@ from app.wire.extender_v1 import FILTER_BY_NAME, PRIORITIZE, AnswerError, Body
 MAX_PACKED: Final = 256 << 20
 MAX_KNOWN: Final = 4_000_000
 _MOST_SECONDS: Final = 10_000
+#: Seconds within which a call about a pod is the same one as in the recording.
+_SAME_SECONDS: Final = 1.0
 _LOST: Final = {
     CallOutcome.TIMEOUT: "the recorded call had no answer in time",
     CallOutcome.UNREACHABLE: "the recorded extender could not be reached",
@@ -93,6 +97,8 @@ class _Kept(NamedTuple):
     status: int
     packed: bytes
     retry_after: float | None = None
+    #: When it was asked, seconds since the epoch.
+    began: float = 0.0
 
 
 class _Said:
@@ -113,6 +119,9 @@ class Cassette:
         self.left_out = 0
         self._names: Final[dict[int, bytes]] = {}
         self._exact: Final[dict[tuple[str, Verb, str], list[_Kept]]] = {}
+        #: Those that say something of the extender, not of a pod; by time once ``_sorted`` has them.
+        self._calls: Final[dict[tuple[str, Verb], list[_Kept]]] = {}
+        self._sorted: Final[set[tuple[str, Verb]]] = set()
         self._about: Final[dict[tuple[str, object], _Said]] = {}
         self._always: Final[dict[tuple[str, Verb], dict[str, Any]]] = {}
         self._seconds: Final[dict[tuple[str, Verb], list[float]]] = {}
@@ -145,8 +154,11 @@ class Cassette:
         else:
             self._packed += len(packed)
             sent = _digest(call.names)
-            kept = _Kept(sent, call.outcome, call.seconds, call.status, packed, call.retry_after)
+            fields = call.outcome, call.seconds, call.status, packed, call.retry_after
+            kept = _Kept(sent, *fields, call.time - call.seconds)
             self._exact.setdefault((call.extender, call.verb, call.uid), []).append(kept)
+            if call.outcome not in {CallOutcome.ERROR, CallOutcome.CANCELLED}:
+                self._calls.setdefault((call.extender, call.verb), []).append(kept)
         if call.outcome is CallOutcome.SUCCESS:
             self._learn(call)
 
@@ -189,6 +201,31 @@ class Cassette:
             kept.remove(same[0])
         return same[0] if same else None
 
+    def failure(self, extender: str, verb: Verb, uid: str, now: float) -> _Kept | None:
+        """How a call at this time fails, if it does: as the nearest one about the pod if that was at about this time
+        or was answered with an error, else as the nearest one about any pod.
+        """
+        own = [
+            kept
+            for kept in self._exact.get((extender, verb, uid), ())
+            if kept.outcome is not CallOutcome.CANCELLED
+        ]
+        near = min(own, key=lambda kept: abs(kept.began - now), default=None)
+        if near is None or (
+            near.outcome is not CallOutcome.ERROR and abs(near.began - now) > _SAME_SECONDS
+        ):
+            near = self._nearest(extender, verb, now)
+        return None if near is None or near.outcome is CallOutcome.SUCCESS else near
+
+    def _nearest(self, extender: str, verb: Verb, now: float) -> _Kept | None:
+        calls = self._calls.get((extender, verb), [])
+        if (extender, verb) not in self._sorted:
+            calls.sort(key=_began)
+            self._sorted.add((extender, verb))
+        later = bisect.bisect(calls, now, key=_began)
+        around = calls[max(0, later - 1) : later + 1]
+        return min(around, key=lambda kept: abs(kept.began - now), default=None)
+
     def seconds(self, extender: str, verb: Verb) -> float:
         """How long a call takes: the recorded times in their order, over and over."""
         known = self._seconds.get((extender, verb))
@@ -226,6 +263,10 @@ class Cassette:
                 missing += what is _ANY
                 found[name] = unknown if what is _ANY else what
         return found, missing
+
+
+def _began(kept: _Kept) -> float:
+    return kept.began
 
 
 def _digest(names: list[str] | None) -> int:
@@ -300,9 +341,17 @@ async def _no_bind(_namespace: str, _name: str, _uid: str, _node: str) -> None:
 class CassetteAnswers:
     """CassetteAnswers questions out of a cassette, and counts them."""
 
-    def __init__(self, cassette: Cassette, *, bind: BindPod = _no_bind) -> None:
+    def __init__(
+        self,
+        cassette: Cassette,
+        *,
+        bind: BindPod = _no_bind,
+        now: Callable[[], float] | None = None,
+    ) -> None:
+        """``now``: the time of the recording; without one, only the same questions fail."""
         self._cassette: Final = cassette
         self._bind: Final = bind
+        self._now: Final = now
         #: Questions by how they were answered: ``exact``, ``composed``, ``unknown``.
         self.counts: Final[Counter[str]] = Counter()
 
@@ -310,11 +359,13 @@ class CassetteAnswers:
         """The answer, unpacked. Raises msgspec.DecodeError for a body that is no question."""
         asked = _QUESTION.decode(body)
         uid, names = asked.PodUID or asked.Pod.metadata.uid, asked.names
-        found = self._cassette.exact(extender, verb, uid, names)
+        found = exact = self._cassette.exact(extender, verb, uid, names)
+        if found is None and self._now is not None:
+            found = self._cassette.failure(extender, verb, uid, self._now())
         if verb is Verb.BIND and (found is None or found.outcome is CallOutcome.SUCCESS):
             await self._bind(asked.PodNamespace, asked.PodName, asked.PodUID, asked.Node)
         if found is not None:
-            self.counts["exact"] += 1
+            self.counts["composed" if exact is None else "exact"] += 1
             return found, zlib.decompress(found.packed)
         text, missing = self._composed(extender, verb, uid, asked, names or [])
         self.counts["unknown" if missing else "composed"] += 1

@@ -368,7 +368,7 @@ class _Model:
 
         sinks = (telemetry.on_extender, telemetry.on_shadow)
         live = LiveExtenders() if self._variant.extenders == "live" else None
-        transports = self._cassettes(transport) if live is None else live.transport
+        transports = self._cassettes(transport, clock.wall) if live is None else live.transport
         memory = AnswerMemory(_BUDGET)
         chain = make_chain(settings, sinks, lambda: True, memory, labels_of, transports)
         telemetry.expect(chain.all)
@@ -408,7 +408,9 @@ class _Model:
         pairs = zip(own, recorded, strict=False)
         return {name: name if name in recorded else before for name, before in pairs}
 
-    def _cassettes(self, transport: "_TimedServer") -> Callable[[ExtenderConfig], HTTPTransport]:
+    def _cassettes(
+        self, transport: "_TimedServer", now: Callable[[], float]
+    ) -> Callable[[ExtenderConfig], HTTPTransport]:
         async def bind(namespace: str, name: str, uid: str, node: str) -> None:
             target = {"apiVersion": "v1", "kind": "Node", "name": node}
             body = {
@@ -419,7 +421,7 @@ class _Model:
             with contextlib.suppress(KubeError):
                 await transport.request("POST", path, body=msgspec.json.encode(body))
 
-        answers = CassetteAnswers(self._story.cassette, bind=bind)
+        answers = CassetteAnswers(self._story.cassette, bind=bind, now=now)
         self._notes.questions = answers.counts
         names = self._recorded_names()
 

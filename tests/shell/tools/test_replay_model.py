@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from app.cli.replay import command
+from app.extender.config import Verb
 from app.plugins import registry
 from app.scheduler.trace import Op
 from app.tools.replay.course import recorded_course
@@ -293,6 +294,38 @@ def test_less_parallelism_shows_its_size(tmp_path):
 def test_questions_that_nobody_asked_are_counted(tmp_path):
     course, _ = lived(extended(tmp_path, ["n1", "n2"]))
     assert course.questions["unknown"] >= 1
+
+
+def asked_before(tmp_path, outcome):
+    """A pod that asks at 10 s and, when that had this outcome, at 15 s, about other nodes than in the model."""
+    script = Script(tmp_path / "trace", EXTENDED, *map(node, FOUR))
+    script.pod(1.0, "first")
+    script.call(1.5, "filter", "first", FOUR, {"NodeNames": FOUR})
+    script.call(2.0, "prioritize", "first", FOUR, [{"Host": each, "Score": 1} for each in FOUR])
+    script.bound(2.0, "first", "n2", tried=1.0)
+    script.pod(10.0, "second")
+    script.add(Op.POP, BEGAN + 10.0, "uid-second", True)
+    status = 503 if outcome == "status" else 200
+    script.call(10.5, "filter", "second", ["n0"], {"Error": "no"}, outcome=outcome, status=status)
+    script.pod(12.0, "third", cpu="2")
+    script.call(15.5, "filter", "second", ["n0"], {"NodeNames": ["n0"]})
+    script.call(16.0, "prioritize", "second", ["n0"], [{"Host": "n0", "Score": 1}])
+    return script.ends(60.0)
+
+
+@pytest.mark.parametrize(("outcome", "others"), [("status", True), ("error", False)])
+def test_a_failing_extender_fails_whatever_it_is_asked(tmp_path, outcome, others):
+    """All pods while it is away, and only the pod that is not to its liking."""
+    trace = asked_before(tmp_path, outcome)
+    course, nodes = lived(trace)
+    assert nodes.keys() == {"first", "second", "third"}
+    assert course.waiting["all"].longest > 2.0
+    story = read_story(trace)
+    failures = [
+        story.cassette.failure("http://ext", Verb.FILTER, f"uid-{name}", BEGAN + at)
+        for name, at in [("second", 10.0), ("third", 12.0), ("third", 14.0), ("first", 1.0)]
+    ]
+    assert [failure is not None for failure in failures] == [True, others, False, False]
 
 
 def test_without_extenders(tmp_path):
