@@ -22,8 +22,8 @@ from app.tools.replay.reading import Objects, Seen, SeenPod, TraceRecord, record
 _MOST: Final = 10_000
 #: Times the median beyond which an attempt has waited for others, who are in the replay themselves.
 _LONGEST: Final = 4
-#: Requests whose times are known.
-_SENDS: Final = 1 << 16
+#: Requests and attempts whose times are known.
+_MOMENTS: Final = 1 << 16
 #: Part of the requests that the client may send from which it is taken to be at its limit.
 _LIMITED: Final = 0.9
 
@@ -202,10 +202,13 @@ class _Reader:
         self._deleting: Final[dict[str, float]] = {}
         #: Pods that were tried, and when, or when the last extender has answered; when the last binding was sent.
         self._popped: Final[dict[str, float]] = {}
-        #: Requests a second that the client sends, infinite without a limit, and when the last ones were sent.
+        #: Requests a second that the client may send, and when the last ones were sent, and pods tried.
         self._qps: Final = _qps(story.header)
         self._sends: Final[list[float]] = []
+        self._pops: Final[list[float]] = []
         self._sent: float | None = None
+        #: Why pods go back to the queue.
+        self._messages: Final[dict[str, str]] = {}
         self.tried: Final[set[str]] = set()
 
     def take(self, record: TraceRecord) -> None:
@@ -267,10 +270,11 @@ class _Reader:
             case [Op.POP, float(now), str(uid), *_]:
                 self._tries(now, (uid,))
                 self._popped[uid] = now
+                _insert(self._pops, now)
             case [Op.POP_GROUP, float(now), list(uids)]:
                 self._tries(now, uids)
-            case [Op.UNFIT | Op.REJECTED, str(uid), str(message)] if uid in story.pods:
-                story.pods[uid].unfit = message
+            case [Op.UNFIT | Op.REJECTED, str(uid), str(message)]:
+                self._messages[uid] = message
             case [Op.ASSUMED, str(uid), str()]:
                 self.tried.add(uid)
             case [Op.BOUND, str(uid)] if uid in story.pods:
@@ -278,8 +282,8 @@ class _Reader:
                 popped = self._popped.pop(uid, None)
                 if popped is not None and self._sent is not None:
                     self._note_attempt(popped, self._sent)
-            case [Op.FAIL, float(now), str(uid), *_] if uid in self._popped:
-                story.note_failure(now - self._popped.pop(uid))
+            case [Op.FAIL, float(now), str(uid), _, list(plugins), list(pending)]:
+                self._note_failure(now, uid, unfit=bool(plugins or pending))
             case [Op.EVICT, str(), str(), list(victims)]:
                 self._evicts(victims)
             case [Op.REQUEST, float(now), str(method), int(status), float(seconds)]:
@@ -295,18 +299,36 @@ class _Reader:
         self._sent = None
 
     def _note_sent(self, method: str, sent: float) -> None:
-        bisect.insort(self._sends, sent)
-        if len(self._sends) > _SENDS:
-            del self._sends[: _SENDS // 2]
+        _insert(self._sends, sent)
         self._sent = sent if method == "POST" else None
 
     def _note_attempt(self, popped: float, sent: float) -> None:
         """How long an attempt took is not known if requests were sent as fast as the client may: its own has waited."""
-        seconds = sent - popped
+        limited = self._qps * (sent - popped)
         requests = bisect.bisect_right(self._sends, sent) - bisect.bisect_left(self._sends, popped)
-        limited = self._qps * seconds
         if limited < 1.0 or requests < _LIMITED * limited:
-            self.story.note_attempt(seconds)
+            self.story.note_attempt(self._worked(popped, sent))
+
+    def _note_failure(self, now: float, uid: str, *, unfit: bool) -> None:
+        """``unfit``: plugins have rejected it; otherwise it is an error."""
+        message, popped = self._messages.pop(uid, ""), self._popped.pop(uid, None)
+        if unfit and (pod := self.story.pods.get(uid)) is not None:
+            pod.unfit = message
+        if popped is not None:
+            self.story.note_failure(self._worked(popped, now))
+
+    def _worked(self, popped: float, until: float) -> float:
+        """Seconds from ``popped`` until the event loop did something else, which it cannot during an attempt."""
+        for moments in (self._sends, self._pops):
+            later = bisect.bisect_right(moments, popped)
+            until = min([until, *moments[later : later + 1]])
+        return until - popped
+
+
+def _insert(moments: list[float], moment: float) -> None:
+    bisect.insort(moments, moment)
+    if len(moments) > _MOMENTS:
+        del moments[: _MOMENTS // 2]
 
 
 def _qps(header: Header) -> float:

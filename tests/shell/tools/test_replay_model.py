@@ -75,6 +75,17 @@ def test_what_was_recorded(spread):
     assert course.waiting["all"].p50 == pytest.approx(0.2, abs=1e-6)
 
 
+@pytest.mark.parametrize(("plugins", "unfit"), [(["NodeResourcesFit"], 1), ([], 0)])
+def test_errors_are_not_counted_as_unschedulable(tmp_path, plugins, unfit):
+    script = Script(tmp_path / "trace", CONFIG, node("n0"))
+    script.pod(1.0, "p")
+    script.add(Op.POP, BEGAN + 1.0, "uid-p", False)
+    script.add(Op.REJECTED, "uid-p", "why")
+    script.add(Op.FAIL, BEGAN + 1.1, "uid-p", None, plugins, [])
+    course = recorded_course(read_story(script.ends(20.0))).course
+    assert (course.unschedulable_pods, course.pending) == (unfit, 1)
+
+
 def test_another_strategy_packs(spread, tmp_path):
     before, nodes = lived(spread)
     profile = {"schedulerName": "default-scheduler"} | PACKING
@@ -211,6 +222,19 @@ def test_what_requests_waited_for_the_limits_is_no_work(tmp_path):
     unlimited = configuration(clientConnection={"qps": -1})
     course, _ = lived(trace, unlimited, tmp_path)
     assert course.waiting["all"].longest == pytest.approx(0.01, abs=0.02)
+
+
+def test_what_an_attempt_waits_for_before_it_binds_is_no_work(tmp_path):
+    """As for claims, which are written before."""
+    script = Script(tmp_path / "trace", CONFIG, *map(node, FOUR))
+    for name in "abc":
+        script.pod(1.0, name)
+    for name in "abc":
+        script.add(Op.POP, BEGAN + 1.0, f"uid-{name}", False)
+        script.add(Op.REQUEST, BEGAN + 2.0, "PATCH", 200, 0.99)
+        script.bound(2.1, name, "n0", tried=1.0, sent=2.0)
+    course, _ = lived(script.ends(20.0))
+    assert course.waiting["all"].longest == pytest.approx(0.1, abs=0.1)
 
 
 def test_attempts_that_find_no_node_take_their_own_time(tmp_path):
