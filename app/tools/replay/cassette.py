@@ -2,9 +2,9 @@
 
 An answer is looked up by what is asked. The same pod and nodes: as recorded, errors and duration included. Other
 nodes for it: put together from what was said of each node about this pod, about pods with the same spec and labels,
-about pods with the same spec, or about any pod if the extender always said the same of the node. What nobody asked is
-accepted with score 0, and counted as unknown. While the recorded extender failed, questions that were not asked fail,
-too.
+about pods with the same spec, or about any pod if the extender always said the same of the node, or of all nodes. What
+nobody asked is accepted with score 0, and counted as unknown. While the recorded extender failed, questions that were
+not asked fail, too.
 """
 
 import asyncio
@@ -123,7 +123,9 @@ class Cassette:
         self._calls: Final[dict[tuple[str, Verb], list[_Kept]]] = {}
         self._sorted: Final[set[tuple[str, Verb]]] = set()
         self._about: Final[dict[tuple[str, object], _Said]] = {}
+        #: What was said of each node about all pods, and of all nodes; _ANY if that differs.
         self._always: Final[dict[tuple[str, Verb], dict[str, Any]]] = {}
+        self._same: Final[dict[tuple[str, Verb], Any]] = {}
         self._seconds: Final[dict[tuple[str, Verb], list[float]]] = {}
         self._specs: Final[dict[str, tuple[bytes, int]]] = {}
         self._packed = self._known = self._composed_calls = 0
@@ -167,7 +169,11 @@ class Cassette:
             said = _verdicts(call) if call.verb is Verb.FILTER else _scores(call)
         except AnswerError:
             return
-        always = self._always.setdefault((call.extender, call.verb), {})
+        asked = call.extender, call.verb
+        always = self._always.setdefault(asked, {})
+        for what in set(said.values()):
+            if self._same.setdefault(asked, what) != what:
+                self._same[asked] = _ANY
         for name, what in said.items():
             if always.setdefault(name, what) != what:
                 always[name] = _ANY
@@ -251,7 +257,10 @@ class Cassette:
             self._about[key] for c in self._circles(uid) if (key := (extender, c)) in self._about
         ]
         tables = [k.verdicts if verb is Verb.FILTER else k.scores for k in known]
-        always = self._always.get((extender, verb), {})
+        always, same = (
+            self._always.get((extender, verb), {}),
+            self._same.get((extender, verb), _ANY),
+        )
         found, missing = {}, 0
         for name in names:
             for table in tables:
@@ -259,7 +268,7 @@ class Cassette:
                     found[name] = table[name]
                     break
             else:
-                what = always.get(name, _ANY)
+                what = always.get(name, same)
                 missing += what is _ANY
                 found[name] = unknown if what is _ANY else what
         return found, missing

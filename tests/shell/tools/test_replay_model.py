@@ -352,6 +352,21 @@ def test_a_failing_extender_fails_whatever_it_is_asked(tmp_path, outcome, others
     assert [failure is not None for failure in failures] == [True, others, False, False]
 
 
+@pytest.mark.parametrize(("score", "unknown"), [(1, 0), (2, 1)])
+def test_what_is_said_of_all_nodes_is_known_of_another(tmp_path, score, unknown):
+    script = Script(tmp_path / "trace", EXTENDED, *map(node, FOUR))
+    known = FOUR[:2]
+    script.pod(1.0, "a")
+    script.pod(5.0, "b")
+    script.call(1.5, "filter", "a", known, {"NodeNames": known})
+    scores = [{"Host": "n0", "Score": 1}, {"Host": "n1", "Score": score}]
+    script.call(1.9, "prioritize", "a", known, scores)
+    script.bound(2.0, "a", "n0", tried=1.0)
+    course, nodes = lived(script.ends(20.0))
+    assert nodes.keys() == {"a", "b"}
+    assert course.questions.get("unknown", 0) == 2 * unknown
+
+
 def test_without_extenders(tmp_path):
     course, nodes = lived(extended(tmp_path), extenders="none")
     assert course.questions == {}
