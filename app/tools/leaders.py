@@ -104,7 +104,7 @@ async def find_leaders(
 ) -> list[LeaderLease]:
     """The leases of this scheduler in a namespace; if profiles of some have the given name, only those.
 
-    Waits up to STARTING_SECONDS for leaders that have not named their endpoints yet. Raises NotReached.
+    Waits up to STARTING_SECONDS if none of them has named its endpoints yet. Raises NotReached.
     """
     where = f"in namespace {namespace} (--lease-namespace)"
     loop = asyncio.get_running_loop()
@@ -118,7 +118,9 @@ async def find_leaders(
             raise NotReached(f"no lease {where} is that of an aiokube-scheduler")
         named = [e for e in leases if e.leader and scheduler_name in e.leader.scheduler_names]
         found = named or leases
-        if loop.time() >= until or not any(e.leader.starting for e in found if e.leader):
+        leaders = [e.leader for e in found if e.leader]
+        starting = any(e.starting for e in leaders) and not any(e.server for e in leaders)
+        if not starting or loop.time() >= until:
             return found
         await asyncio.sleep(STARTING_PAUSE)
 

@@ -115,13 +115,12 @@ class Cassette:
     def __init__(self) -> None:
         #: How many calls there are.
         self.calls = 0
-        #: CassetteAnswers that were not kept because there are too many.
+        #: Answers that were not kept because there are too many.
         self.left_out = 0
         self._names: Final[dict[int, bytes]] = {}
         self._exact: Final[dict[tuple[str, Verb, str], list[_Kept]]] = {}
-        #: Those that say something of the extender, not of a pod; by time once ``_sorted`` has them.
+        #: Those that say something of the extender, not of a pod; by time after ``settle``.
         self._calls: Final[dict[tuple[str, Verb], list[_Kept]]] = {}
-        self._sorted: Final[set[tuple[str, Verb]]] = set()
         self._about: Final[dict[tuple[str, object], _Said]] = {}
         #: What was said of each node about all pods, and of all nodes; _ANY if that differs.
         self._always: Final[dict[tuple[str, Verb], dict[str, Any]]] = {}
@@ -139,6 +138,11 @@ class Cassette:
                 self._names[number] = text
             case [Op.CALL, *_] if (call := read_call(fields, self._names)) is not None:
                 self._add(call)
+
+    def settle(self) -> None:
+        """All calls are there."""
+        for calls in self._calls.values():
+            calls.sort(key=_began)
 
     def note_pod(self, pod: SeenPod) -> None:
         """A pod of the recording."""
@@ -225,9 +229,6 @@ class Cassette:
 
     def _nearest(self, extender: str, verb: Verb, now: float) -> _Kept | None:
         calls = self._calls.get((extender, verb), [])
-        if (extender, verb) not in self._sorted:
-            calls.sort(key=_began)
-            self._sorted.add((extender, verb))
         later = bisect.bisect(calls, now, key=_began)
         around = calls[max(0, later - 1) : later + 1]
         return min(around, key=lambda kept: abs(kept.began - now), default=None)
@@ -257,10 +258,8 @@ class Cassette:
             self._about[key] for c in self._circles(uid) if (key := (extender, c)) in self._about
         ]
         tables = [k.verdicts if verb is Verb.FILTER else k.scores for k in known]
-        always, same = (
-            self._always.get((extender, verb), {}),
-            self._same.get((extender, verb), _ANY),
-        )
+        always = self._always.get((extender, verb), {})
+        same = self._same.get((extender, verb), _ANY)
         found, missing = {}, 0
         for name in names:
             for table in tables:
@@ -348,7 +347,7 @@ async def _no_bind(_namespace: str, _name: str, _uid: str, _node: str) -> None:
 
 
 class CassetteAnswers:
-    """CassetteAnswers questions out of a cassette, and counts them."""
+    """Answers questions out of a cassette, and counts them."""
 
     def __init__(
         self,
@@ -421,7 +420,7 @@ def _as_asked(asked: _Question) -> dict[str, Any]:
 
 
 class CassetteTransport(HTTPTransport):
-    """CassetteAnswers an extender's client out of a cassette, after the time that the answer took."""
+    """Answers an extender's client out of a cassette, after the time that the answer took."""
 
     def __init__(self, answers: CassetteAnswers, extender: str, urls: Mapping[str, Verb]) -> None:
         super().__init__()

@@ -275,7 +275,7 @@ class _Model:
         first = before is None or before.record.uid != told.uid
         if story.ours and first:
             self._arrives(seen.new)
-        elif first or (not story.ours and record and _goes_alike(record.value, told, story)):
+        elif first or (not story.ours and record and not _preempted(record.value, told, story)):
             self._cluster.api.write(PODS, pod_json(seen.new))
         elif story.ours and record and before and _changed(before, seen.new):
             self._cluster.api.write(PODS, _updated(record.value, seen.new))
@@ -368,7 +368,7 @@ class _Model:
 
         sinks = (telemetry.on_extender, telemetry.on_shadow)
         live = LiveExtenders() if self._variant.extenders == "live" else None
-        transports = self._cassettes(transport, clock.wall) if live is None else live.transport
+        transports = self._cassettes(clock.wall) if live is None else live.transport
         memory = AnswerMemory(_BUDGET)
         chain = make_chain(settings, sinks, lambda: True, memory, labels_of, transports)
         telemetry.expect(chain.all)
@@ -408,9 +408,11 @@ class _Model:
         pairs = zip(own, recorded, strict=False)
         return {name: name if name in recorded else before for name, before in pairs}
 
-    def _cassettes(
-        self, transport: "_TimedServer", now: Callable[[], float]
-    ) -> Callable[[ExtenderConfig], HTTPTransport]:
+    def _cassettes(self, now: Callable[[], float]) -> Callable[[ExtenderConfig], HTTPTransport]:
+        server = InProcess(
+            self._cluster
+        )  # the time of an extender's own request is in that of its answer
+
         async def bind(namespace: str, name: str, uid: str, node: str) -> None:
             target = {"apiVersion": "v1", "kind": "Node", "name": node}
             body = {
@@ -419,7 +421,7 @@ class _Model:
             }
             path = f"/api/v1/namespaces/{namespace}/pods/{name}/binding"
             with contextlib.suppress(KubeError):
-                await transport.request("POST", path, body=msgspec.json.encode(body))
+                await server.request("POST", path, body=msgspec.json.encode(body))
 
         answers = CassetteAnswers(self._story.cassette, bind=bind, now=now)
         self._notes.questions = answers.counts
@@ -436,11 +438,11 @@ class _Finished(Exception):  # noqa: N818 - ends a TaskGroup with eternal tasks
     pass
 
 
-def _goes_alike(value: dict[str, Any], told: PodRecord, story: PodStory) -> bool:
-    """Whether no preemption, in the model or in the recording only, ends a pod that was placed by others."""
+def _preempted(value: dict[str, Any], told: PodRecord, story: PodStory) -> bool:
+    """Whether a pod that others have placed ends by preemption: in the recording, or in the model only."""
     if told.deletion_timestamp:
-        return not story.evicted
-    return "deletionTimestamp" not in value["metadata"]
+        return story.evicted
+    return "deletionTimestamp" in value["metadata"]
 
 
 def _changed(before: SeenPod, now: SeenPod) -> bool:

@@ -4,7 +4,6 @@
 can make the JSON of each as an API server has it, as far as it was recorded.
 """
 
-import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -15,6 +14,11 @@ from app.scheduler.trace import Header, Op, PodRecord, TraceError, files_of, rea
 
 #: Seconds of a pod that is being deleted; how many are left is not recorded.
 _GRACE: Final = 30
+#: Seconds that a recording may last: another configuration lives through all of them.
+_DAY: Final = 86400.0
+_LONGEST: Final = 366 * _DAY
+#: Seconds since the epoch up to which years have four digits.
+_LAST_TIME: Final = 253_402_300_799.0
 #: Records of a checkpoint, which a file that follows another without a gap repeats.
 _REPEATED: Final = frozenset({Op.ROWS, Op.OBJECT, Op.POD, Op.ASSUMED, Op.NOMINATED, Op.CHECKPOINT})
 
@@ -47,6 +51,10 @@ def records(trace: Path) -> Iterator[TraceRecord]:
             repeated = continues and type(fields[0]) is str and fields[0] in _REPEATED
             record = TraceRecord(file, number, fields, repeated)
             if (header := record.header) is not None:
+                if not 0.0 <= header.began <= _LAST_TIME - _LONGEST:
+                    raise TraceError(
+                        f"{file}: {header.began} is no time at which a recording begins"
+                    )
                 continues, begun = begun and not header.gap and not header.first, True
             yield record
 
@@ -75,7 +83,7 @@ class Objects:
     """The objects of a recording's cluster as its records say them one after the other."""
 
     def __init__(self) -> None:
-        self.now = 0.0
+        self.now = self._began = 0.0
         #: (kind, namespace/name) -> the latest version.
         self.present: Final[dict[tuple[str, str], SeenPod | bytes]] = {}
         #: The pods of ``present`` by uid.
@@ -88,7 +96,8 @@ class Objects:
         header = record.header
         if header is not None:
             self._specs, self._labels = {}, {}
-            self.now = self.now or header.began
+            if not self.now:
+                self._began = self.now = header.began
             return []
         try:
             seen = self._take(record.fields) if not record.repeated else []
@@ -107,8 +116,8 @@ class Objects:
         return seen
 
     def _take(self, fields: list[Any]) -> list[Seen]:
-        if len(fields) > 1 and type(fields[1]) is float and math.isfinite(fields[1]):
-            self.now = fields[1]
+        if len(fields) > 1 and type(fields[1]) is float:
+            self._pass(fields[1])
         match fields:
             case [Op.TEMPLATE, int(number), bytes(spec)]:
                 self._specs[number] = spec
@@ -131,6 +140,12 @@ class Objects:
             case [Op.DELETED, float(), str(kind), str(key)]:
                 return [Seen(self.now, kind, key, None)]
         return []
+
+    def _pass(self, now: float) -> None:
+        """Lets time pass, also back: clocks are set. Raises ValueError."""
+        if not -_DAY <= now - self._began <= _LONGEST:
+            raise ValueError(f"{now} is no time of a recording that began at {self._began}")
+        self.now = now
 
     def _object(self, kind: str, text: bytes) -> Seen:
         metadata = _NAMED.decode(text).metadata

@@ -22,6 +22,8 @@ from app.tools.replay.reading import Objects, Seen, SeenPod, TraceRecord, record
 _MOST: Final = 10_000
 #: Times the median beyond which an attempt has waited for others, who are in the replay themselves.
 _LONGEST: Final = 4
+#: Seconds of a request, at most: others are not taken for true.
+_LONGEST_REQUEST: Final = 3600.0
 #: Requests and attempts whose times are known.
 _MOMENTS: Final = 1 << 16
 #: Part of the requests that the client may send from which it is taken to be at its limit.
@@ -42,6 +44,7 @@ class PodStory(msgspec.Struct):
     node: str = ""
     running: float | None = None
     gone: float | None = None
+    #: It was a victim.
     evicted: bool = False
     #: Seconds that it runs, from its binding: for a victim more than it was seen; None: to the end.
     life: float | None = None
@@ -97,6 +100,7 @@ class Story:
             arrivals = (pod.arrived for pod in self.pods.values() if pod.ours)
             self.started = min(arrivals, default=self.ended)
         self._find_lives()
+        self.cassette.settle()
 
     def _find_lives(self) -> None:
         """Says how long each pod runs. A victim runs as long as another pod that ran longer, of its template if there
@@ -287,8 +291,7 @@ class _Reader:
             case [Op.EVICT, str(), str(), list(victims)]:
                 self._evicts(victims)
             case [Op.REQUEST, float(now), str(method), int(status), float(seconds)]:
-                story.note_request(method, status, seconds)
-                self._note_sent(method, now - seconds)
+                self._note_request(now, method, status, seconds)
                 return
             case [Op.CALL, float(now), str(), str(), str(uid), *_]:
                 if uid in self._popped:
@@ -298,9 +301,11 @@ class _Reader:
                 story.cassette.take(fields)
         self._sent = None
 
-    def _note_sent(self, method: str, sent: float) -> None:
-        _insert(self._sends, sent)
-        self._sent = sent if method == "POST" else None
+    def _note_request(self, now: float, method: str, status: int, seconds: float) -> None:
+        if 0.0 <= seconds <= _LONGEST_REQUEST:
+            self.story.note_request(method, status, seconds)
+            _insert(self._sends, now - seconds)
+            self._sent = now - seconds if method == "POST" else None
 
     def _note_attempt(self, popped: float, sent: float) -> None:
         """How long an attempt took is not known if requests were sent as fast as the client may: its own has waited."""

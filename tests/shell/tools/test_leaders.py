@@ -183,6 +183,12 @@ async def test_a_leader_that_has_started_only_now_is_waited_for(looptime):
 
 
 @pytest.mark.looptime
+async def test_it_is_not_waited_for_beside_another(looptime):
+    found = await find_leaders(leases(STARTING, leader("https://a")), None, "ns")
+    assert (len(found), looptime) == (2, 0.0)
+
+
+@pytest.mark.looptime
 async def test_it_is_not_waited_for_without_end(looptime):
     [found] = await find_leaders(leases(STARTING), None, "ns")
     assert found.leader == STARTING

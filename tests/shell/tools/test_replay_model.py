@@ -1,6 +1,7 @@
 """Other configurations live through a recording: what follows from decisions is the model's."""
 
 import json
+import math
 import socket
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -13,7 +14,7 @@ from click.testing import CliRunner
 from app.cli.replay import command
 from app.extender.config import Verb
 from app.plugins import registry
-from app.scheduler.trace import Op
+from app.scheduler.trace import Op, TraceError
 from app.tools.replay.course import recorded_course
 from app.tools.replay.model import live_through
 from app.tools.replay.story import read_story
@@ -180,6 +181,22 @@ def test_what_the_recording_says_of_a_victim_of_the_model_does_not_bring_it_back
         trace = script.ends(60.0)
         course, _ = lived(trace)
         assert (course.preempted, course.bound) == (2, 2)
+
+
+@pytest.mark.parametrize("time", [math.nan, math.inf, -5.0, 1e300])
+def test_times_that_cannot_be_end_the_recording(tmp_path, time):
+    """Else another configuration would live up to then."""
+    script = Script(tmp_path / "trace", CONFIG, node("n0"))
+    script.pod(1.0, "a")
+    script.bound(1.0, "a", "n0")
+    script.add(Op.REQUEST, BEGAN + 2.0, "POST", 201, time)
+    script.add(Op.FLUSH, time)
+    trace = script.ends(20.0)
+    assert f"{time} is no time of a recording that began at {BEGAN}" in read_story(trace).incomplete
+    assert lived(trace)[1] == {"a": "n0"}
+    script.records[0] = msgspec.structs.replace(script.records[0], began=time)
+    with pytest.raises(TraceError, match="is no time at which a recording begins"):
+        read_story(script.ends(30.0))
 
 
 def test_others_end_their_pods_at_the_recorded_times(tmp_path, caplog):
